@@ -1,0 +1,437 @@
+//! What an answer means.
+//!
+//! Classification happens once, at the edge where the attempt ended, and its result is a type: a
+//! verdict (done, try again, give up), a kind (what went wrong) and a scope (whom it speaks about).
+//! The default table is total: every status from 100 to 599 and every fault has exactly one row.
+//! An endpoint may put [`Rule`]s of its own before it.
+
+mod retry_after;
+mod rule;
+
+pub use retry_after::retry_after;
+pub use rule::{MAX_RULES, On, Rule, Then};
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Span;
+
+/// How often a delivery is tried again after an answer that may or may not be final (404, 409,
+/// 425, a name that does not resolve) before it is taken at its word.
+pub const AMBIGUOUS_RETRIES: u32 = 3;
+
+/// An HTTP status from 100 to 599.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HttpStatus(u16);
+
+impl HttpStatus {
+    /// `Gone`: the receiver took the endpoint away on purpose.
+    pub const GONE: HttpStatus = HttpStatus(410);
+    /// `Too Many Requests`.
+    pub const TOO_MANY_REQUESTS: HttpStatus = HttpStatus(429);
+
+    /// The status with this code, if there can be one.
+    pub fn new(code: u16) -> Option<HttpStatus> {
+        (100..=599).contains(&code).then_some(HttpStatus(code))
+    }
+
+    /// The code.
+    pub fn code(self) -> u16 {
+        self.0
+    }
+
+    /// Its class: 4 for 404.
+    pub fn class(self) -> u16 {
+        self.0 / 100
+    }
+}
+
+/// What went wrong, in the words of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The receiver answered, and the answer was not a 2xx.
+    Http,
+    /// The attempt ran out of time.
+    Timeout,
+    /// The name did not resolve.
+    Dns,
+    /// The TLS handshake or the certificate failed.
+    Tls,
+    /// The connection was refused, reset or closed, or what came back was not HTTP.
+    Connection,
+    /// The destination may not be called.
+    Validation,
+    /// The endpoint was disabled or deleted before the delivery was done.
+    WebhookDisabled,
+    /// Something nobody foresaw.
+    Unknown,
+}
+
+impl FailureKind {
+    /// Every kind, in the order of the documentation.
+    pub const ALL: [FailureKind; 8] = [
+        FailureKind::Http,
+        FailureKind::Timeout,
+        FailureKind::Dns,
+        FailureKind::Tls,
+        FailureKind::Connection,
+        FailureKind::Validation,
+        FailureKind::WebhookDisabled,
+        FailureKind::Unknown,
+    ];
+
+    /// The kind as the API writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Http => "http",
+            FailureKind::Timeout => "timeout",
+            FailureKind::Dns => "dns",
+            FailureKind::Tls => "tls",
+            FailureKind::Connection => "connection",
+            FailureKind::Validation => "validation",
+            FailureKind::WebhookDisabled => "webhook_disabled",
+            FailureKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why an attempt ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// No complete answer within the time allowed.
+    Timeout,
+    /// The name did not resolve.
+    Dns,
+    /// The TLS handshake or the certificate failed.
+    Tls,
+    /// The connection was refused, reset or closed, or what came back was not HTTP.
+    Connection,
+    /// The address rules forbid the destination.
+    UnsafeDestination,
+    /// Something nobody foresaw, and not a fault of posthaste itself.
+    Unknown,
+}
+
+impl Fault {
+    /// Every fault there is.
+    pub const ALL: [Fault; 6] = [
+        Fault::Timeout,
+        Fault::Dns,
+        Fault::Tls,
+        Fault::Connection,
+        Fault::UnsafeDestination,
+        Fault::Unknown,
+    ];
+
+    /// The kind of failure the API reports for it.
+    pub fn kind(self) -> FailureKind {
+        match self {
+            Fault::Timeout => FailureKind::Timeout,
+            Fault::Dns => FailureKind::Dns,
+            Fault::Tls => FailureKind::Tls,
+            Fault::Connection => FailureKind::Connection,
+            Fault::UnsafeDestination => FailureKind::Validation,
+            Fault::Unknown => FailureKind::Unknown,
+        }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The receiver answered.
+    Answered {
+        /// The final status.
+        status: HttpStatus,
+        /// The wait the receiver asked for, as [`retry_after`] read it.
+        retry_after: Option<Span>,
+    },
+    /// No answer came.
+    Failed(Fault),
+}
+
+/// Whom a failure speaks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This delivery: "I do not want this payload". Says nothing about the next one.
+    Delivery,
+    /// The destination: "I am down". The next delivery would most likely fail as well.
+    Destination,
+}
+
+/// The row of the table that decided, which is also what a retry limit counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Row {
+    /// A row of the default table, for one status.
+    Status(u16),
+    /// A row of the default table, for one kind of failure.
+    Kind(FailureKind),
+    /// The endpoint's own rule at this index.
+    Rule(u8),
+}
+
+/// What a failure calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Try again, as often as the policy allows.
+    Retry,
+    /// Try again, but at most this often for this row.
+    RetryUpTo(u32),
+    /// Trying again would not help.
+    GiveUp,
+}
+
+/// What an outcome means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Delivered.
+    Success,
+    /// Not delivered.
+    Failure(Failure),
+}
+
+/// A failed attempt, understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub kind: FailureKind,
+    /// Whom it speaks about.
+    pub scope: Scope,
+    /// What it calls for.
+    pub verdict: Verdict,
+    /// The row that says so.
+    pub row: Row,
+    /// The destination may not be called at all.
+    pub unsafe_destination: bool,
+    /// The receiver has taken the endpoint away: nothing should be sent to it any more.
+    pub gone: bool,
+    /// Too many requests: without a `Retry-After` the wait is doubled.
+    pub throttled: bool,
+    /// The wait the receiver asked for. Only answers that are tried again carry one.
+    pub retry_after: Option<Span>,
+}
+
+/// Says what `outcome` means for an endpoint with these rules. The first rule that matches wins,
+/// then the default table.
+pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
+    let (kind, scope, default_verdict, row, status, asked) = match outcome {
+        Outcome::Answered { status, .. } if status.class() == 2 => return Meaning::Success,
+        Outcome::Answered {
+            status,
+            retry_after,
+        } => {
+            let (verdict, scope) = default_for_status(status);
+            let row = Row::Status(status.code());
+            (
+                FailureKind::Http,
+                scope,
+                verdict,
+                row,
+                Some(status),
+                retry_after,
+            )
+        }
+        Outcome::Failed(fault) => {
+            let (verdict, scope) = default_for_fault(fault);
+            let row = Row::Kind(fault.kind());
+            (fault.kind(), scope, verdict, row, None, None)
+        }
+    };
+    let ruled = rules
+        .iter()
+        .take(MAX_RULES)
+        .position(|rule| rule.on.matches(status, kind));
+    let (verdict, row) = match ruled {
+        None => (default_verdict, row),
+        Some(index) => (rules[index].then.verdict(), Row::Rule(index as u8)),
+    };
+    let gives_up = verdict == Verdict::GiveUp;
+    Meaning::Failure(Failure {
+        kind,
+        scope,
+        verdict,
+        row,
+        unsafe_destination: kind == FailureKind::Validation,
+        gone: gives_up && status == Some(HttpStatus::GONE),
+        throttled: status == Some(HttpStatus::TOO_MANY_REQUESTS),
+        retry_after: asked.filter(|_| !gives_up),
+    })
+}
+
+/// The default table for answers that are not 2xx.
+fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
+    match status.code() {
+        // An interim answer ends nothing. One that is reported as final is a protocol error of
+        // the receiver's, and worth another try.
+        100..=199 => (Verdict::Retry, Scope::Destination),
+        200..=299 => unreachable!("a 2xx is a success"),
+        // Redirects are never followed: a new address must be registered, and vetted, as such.
+        300..=399 => (Verdict::GiveUp, Scope::Delivery),
+        408 | 429 => (Verdict::Retry, Scope::Destination),
+        404 | 409 | 425 => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Delivery),
+        410 => (Verdict::GiveUp, Scope::Destination),
+        400..=499 => (Verdict::GiveUp, Scope::Delivery),
+        500..=599 => (Verdict::Retry, Scope::Destination),
+        0..=99 | 600.. => unreachable!("HttpStatus holds 100 to 599"),
+    }
+}
+
+/// The default table for attempts that got no answer.
+fn default_for_fault(fault: Fault) -> (Verdict, Scope) {
+    match fault {
+        Fault::Timeout | Fault::Tls | Fault::Connection => (Verdict::Retry, Scope::Destination),
+        Fault::Dns => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Destination),
+        Fault::UnsafeDestination => (Verdict::GiveUp, Scope::Destination),
+        // Nobody knows whose fault it was, so the destination is not blamed.
+        Fault::Unknown => (Verdict::Retry, Scope::Delivery),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: u16) -> Outcome {
+        Outcome::Answered {
+            status: HttpStatus::new(code).expect("a status"),
+            retry_after: Some(Span::from_secs(7)),
+        }
+    }
+
+    fn failure(outcome: Outcome, rules: &[Rule]) -> Failure {
+        match classify(outcome, rules) {
+            Meaning::Failure(failure) => failure,
+            Meaning::Success => panic!("{outcome:?} was taken for a success"),
+        }
+    }
+
+    /// The requirement's table, written out a second time by status.
+    fn expected(code: u16) -> Option<Verdict> {
+        if (200..300).contains(&code) {
+            None
+        } else if [404, 409, 425].contains(&code) {
+            Some(Verdict::RetryUpTo(AMBIGUOUS_RETRIES))
+        } else if code < 200 || code == 408 || code == 429 || code >= 500 {
+            Some(Verdict::Retry)
+        } else {
+            Some(Verdict::GiveUp)
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_verdict() {
+        for code in 100..=599 {
+            let verdict = match classify(answered(code), &[]) {
+                Meaning::Success => None,
+                Meaning::Failure(failure) => {
+                    assert_eq!(failure.kind, FailureKind::Http, "{code}");
+                    assert_eq!(failure.gone, code == 410, "{code}");
+                    assert_eq!(failure.throttled, code == 429, "{code}");
+                    let retried = failure.verdict != Verdict::GiveUp;
+                    assert_eq!(failure.retry_after.is_some(), retried, "{code}");
+                    Some(failure.verdict)
+                }
+            };
+            assert_eq!(verdict, expected(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_status_outside_the_table() {
+        for code in [0, 99, 600, 999, u16::MAX] {
+            assert_eq!(HttpStatus::new(code), None);
+        }
+    }
+
+    #[test]
+    fn every_fault_has_its_verdict() {
+        use Scope::{Delivery, Destination};
+        let ambiguous = Verdict::RetryUpTo(AMBIGUOUS_RETRIES);
+        for (fault, verdict, scope) in [
+            (Fault::Timeout, Verdict::Retry, Destination),
+            (Fault::Tls, Verdict::Retry, Destination),
+            (Fault::Connection, Verdict::Retry, Destination),
+            (Fault::Dns, ambiguous, Destination),
+            (Fault::UnsafeDestination, Verdict::GiveUp, Destination),
+            (Fault::Unknown, Verdict::Retry, Delivery),
+        ] {
+            let failure = failure(Outcome::Failed(fault), &[]);
+            assert_eq!(
+                (failure.verdict, failure.scope),
+                (verdict, scope),
+                "{fault:?}"
+            );
+            assert_eq!(failure.kind, fault.kind());
+            assert_eq!(
+                failure.unsafe_destination,
+                fault == Fault::UnsafeDestination
+            );
+        }
+    }
+
+    #[test]
+    fn a_refused_payload_does_not_blame_the_destination() {
+        for code in [400, 401, 403, 404, 409, 413, 422, 425, 301] {
+            assert_eq!(
+                failure(answered(code), &[]).scope,
+                Scope::Delivery,
+                "{code}"
+            );
+        }
+        for code in [408, 429, 500, 502, 503, 504, 410] {
+            assert_eq!(
+                failure(answered(code), &[]).scope,
+                Scope::Destination,
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_matching_rule_wins() {
+        let rules = [
+            Rule {
+                on: On::Status(HttpStatus(404)),
+                then: Then::Fail,
+            },
+            Rule {
+                on: On::Class(4),
+                then: Then::Retry { limit: Some(2) },
+            },
+            Rule {
+                on: On::Kind(FailureKind::Dns),
+                then: Then::Retry { limit: None },
+            },
+        ];
+        assert_eq!(failure(answered(404), &rules).verdict, Verdict::GiveUp);
+        assert_eq!(
+            failure(answered(400), &rules).verdict,
+            Verdict::RetryUpTo(2)
+        );
+        assert_eq!(failure(answered(400), &rules).row, Row::Rule(1));
+        assert_eq!(failure(answered(503), &rules).verdict, Verdict::Retry);
+        let dns = failure(Outcome::Failed(Fault::Dns), &rules);
+        assert_eq!((dns.verdict, dns.row), (Verdict::Retry, Row::Rule(2)));
+    }
+
+    #[test]
+    fn an_endpoint_that_retries_410_is_not_gone() {
+        let rules = [Rule {
+            on: On::Status(HttpStatus::GONE),
+            then: Then::Retry { limit: None },
+        }];
+        assert!(!failure(answered(410), &rules).gone);
+    }
+
+    #[test]
+    fn no_rule_makes_a_success_a_failure() {
+        let rules = [Rule {
+            on: On::Kind(FailureKind::Http),
+            then: Then::Fail,
+        }];
+        assert_eq!(classify(answered(204), &rules), Meaning::Success);
+        assert_eq!(failure(answered(503), &rules).verdict, Verdict::GiveUp);
+    }
+}

@@ -1,0 +1,199 @@
+//! An endpoint's own rules: what it wants done with an answer, before the default table.
+
+use serde::{Serialize, Serializer};
+
+use super::{FailureKind, HttpStatus, Verdict};
+use crate::mistakes::Fields;
+
+/// How many rules one policy may have.
+pub const MAX_RULES: usize = 64;
+
+/// The highest retry limit a rule may set.
+const MAX_RULE_RETRIES: u32 = 1_000;
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// One status.
+    Status(HttpStatus),
+    /// A class of statuses: 4 for `4xx`.
+    Class(u16),
+    /// A kind of failure; `http` is any answer that is not a 2xx.
+    Kind(FailureKind),
+}
+
+/// What a rule asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Try again, at most `limit` times for this rule if there is one.
+    Retry {
+        /// The most retries this rule grants one delivery.
+        limit: Option<u32>,
+    },
+    /// Give up at once.
+    Fail,
+}
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What it is about.
+    pub on: On,
+    /// What it asks for.
+    pub then: Then,
+}
+
+impl On {
+    pub(super) fn matches(self, status: Option<HttpStatus>, kind: FailureKind) -> bool {
+        match self {
+            On::Status(wanted) => status == Some(wanted),
+            On::Class(wanted) => status.is_some_and(|status| status.class() == wanted),
+            On::Kind(wanted) => kind == wanted,
+        }
+    }
+
+    fn parse(text: &str) -> Option<On> {
+        if let Some(class) = text.strip_suffix("xx") {
+            return Some(class)
+                .filter(|class| class.len() == 1)
+                .and_then(|class| class.parse().ok())
+                .filter(|class| (3..=5).contains(class))
+                .map(On::Class);
+        }
+        if text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let code = text.parse().ok()?;
+            return HttpStatus::new(code)
+                .filter(|status| status.class() >= 3)
+                .map(On::Status);
+        }
+        FailureKind::ALL
+            .into_iter()
+            // No attempt ends this way: it is how waiting deliveries of a disabled endpoint end.
+            .filter(|kind| *kind != FailureKind::WebhookDisabled)
+            .find(|kind| kind.name() == text)
+            .map(On::Kind)
+    }
+}
+
+impl Then {
+    pub(super) fn verdict(self) -> Verdict {
+        match self {
+            Then::Retry { limit: None } => Verdict::Retry,
+            Then::Retry { limit: Some(limit) } => Verdict::RetryUpTo(limit),
+            Then::Fail => Verdict::GiveUp,
+        }
+    }
+}
+
+impl Rule {
+    /// Reads `{"on": …, "then": …, "limit": …}`, noting every mistake.
+    pub(crate) fn read(mut fields: Fields<'_, '_>) -> Option<Rule> {
+        let on = Rule::read_on(&mut fields);
+        fields.need("then");
+        let limit = fields.count("limit", 0, MAX_RULE_RETRIES);
+        let then = match fields.text("then") {
+            Some("retry") => Some(Then::Retry { limit }),
+            Some("fail") => {
+                if limit.is_some() {
+                    fields.wrong("limit", "goes with \"then\": \"retry\" only");
+                }
+                Some(Then::Fail)
+            }
+            Some(other) => {
+                let message = format!("must be \"retry\" or \"fail\", not {other:?}");
+                fields.wrong("then", message);
+                None
+            }
+            None => None,
+        };
+        fields.finish();
+        Some(Rule {
+            on: on?,
+            then: then?,
+        })
+    }
+
+    fn read_on(fields: &mut Fields<'_, '_>) -> Option<On> {
+        fields.need("on");
+        let value = fields.value("on")?;
+        // A status may be written as a number too.
+        let text = match (value.as_str(), value.as_u64()) {
+            (Some(text), _) => text.to_owned(),
+            (None, Some(number)) => number.to_string(),
+            (None, None) => String::new(),
+        };
+        let on = On::parse(&text);
+        if on.is_none() {
+            fields.wrong(
+                "on",
+                "must be a status from 300 to 599, a class (3xx, 4xx, 5xx) or a failure kind \
+                 (http, timeout, dns, tls, connection, validation, unknown)",
+            );
+        }
+        on
+    }
+}
+
+impl Serialize for On {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            On::Status(status) => serializer.collect_str(&status.code()),
+            On::Class(class) => serializer.collect_str(&format_args!("{class}xx")),
+            On::Kind(kind) => serializer.serialize_str(kind.name()),
+        }
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("on", &self.on)?;
+        match self.then {
+            Then::Retry { limit } => {
+                map.serialize_entry("then", "retry")?;
+                if let Some(limit) = limit {
+                    map.serialize_entry("limit", &limit)?;
+                }
+            }
+            Then::Fail => map.serialize_entry("then", "fail")?,
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_statuses_classes_and_kinds() {
+        for (text, on) in [
+            ("404", On::Status(HttpStatus::new(404).unwrap())),
+            ("599", On::Status(HttpStatus::new(599).unwrap())),
+            ("5xx", On::Class(5)),
+            ("dns", On::Kind(FailureKind::Dns)),
+            ("http", On::Kind(FailureKind::Http)),
+        ] {
+            assert_eq!(On::parse(text), Some(on), "{text}");
+        }
+    }
+
+    #[test]
+    fn success_and_interim_answers_have_no_rules() {
+        for text in [
+            "200",
+            "2xx",
+            "100",
+            "1xx",
+            "600",
+            "0404",
+            "4xxx",
+            "xx",
+            "",
+            "webhook_disabled",
+        ] {
+            assert_eq!(On::parse(text), None, "{text}");
+        }
+    }
+}

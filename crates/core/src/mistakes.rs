@@ -1,0 +1,333 @@
+//! Every mistake in a document at once, each with its field.
+//!
+//! `serde` stops at the first thing it dislikes; a person who wrote a policy wants the whole list.
+//! [`Fields`] reads a JSON object field by field and notes what is wrong as it goes: a missing
+//! field, a wrong type, a value out of range, and any field nobody asked for.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::time::Span;
+
+/// How many mistakes one document may be told of. The rest would be noise.
+pub const MAX_MISTAKES: usize = 100;
+
+/// One thing that is wrong: where, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mistake {
+    /// Path of the field, such as `backoff.base` or `rules[2].on`.
+    pub field: String,
+    /// What is wrong with it and what would be right.
+    pub message: String,
+}
+
+/// All that is wrong with a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Mistakes(Vec<Mistake>);
+
+impl Mistakes {
+    /// Notes one mistake; past [`MAX_MISTAKES`] they are not kept.
+    pub fn note(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        if self.0.len() < MAX_MISTAKES {
+            self.0.push(Mistake {
+                field: field.into(),
+                message: message.into(),
+            });
+        }
+    }
+
+    /// True when nothing was wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The mistakes, in the order they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Mistake> {
+        self.0.iter()
+    }
+
+    /// `value` if nothing was wrong, and otherwise everything that was.
+    ///
+    /// # Panics
+    /// If there is no value and no mistake that says why.
+    pub fn into_result<T>(self, value: Option<T>) -> Result<T, Mistakes> {
+        match value {
+            Some(value) if self.is_empty() => Ok(value),
+            Some(_) => Err(self),
+            None => {
+                assert!(!self.is_empty(), "a value is missing and nobody said why");
+                Err(self)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}: {}", mistake.field, mistake.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Reads one JSON object, field by field.
+pub struct Fields<'doc, 'm> {
+    object: &'doc Map<String, Value>,
+    path: String,
+    asked: Vec<&'static str>,
+    mistakes: &'m mut Mistakes,
+}
+
+impl<'doc, 'm> Fields<'doc, 'm> {
+    /// Begins reading `value`, which stands at `path` in the document (empty for the whole).
+    pub fn open(
+        value: &'doc Value,
+        path: impl Into<String>,
+        mistakes: &'m mut Mistakes,
+    ) -> Option<Fields<'doc, 'm>> {
+        let path = path.into();
+        match value.as_object() {
+            Some(object) => Some(Fields {
+                object,
+                path,
+                asked: Vec::new(),
+                mistakes,
+            }),
+            None => {
+                mistakes.note(path, format!("must be an object, not {}", shape_of(value)));
+                None
+            }
+        }
+    }
+
+    /// The full path of one of this object's fields.
+    pub fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
+    }
+
+    /// Notes a mistake in one of this object's fields.
+    pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
+        let path = self.path_of(name);
+        self.mistakes.note(path, message);
+    }
+
+    /// Notes a mistake if the field is absent.
+    pub fn need(&mut self, name: &'static str) {
+        if self.value(name).is_none() {
+            self.wrong(name, "is required");
+        }
+    }
+
+    /// The field as it stands. `null` counts as absent.
+    pub fn value(&mut self, name: &'static str) -> Option<&'doc Value> {
+        if !self.asked.contains(&name) {
+            self.asked.push(name);
+        }
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    /// The field as text.
+    pub fn text(&mut self, name: &'static str) -> Option<&'doc str> {
+        let value = self.value(name)?;
+        if value.as_str().is_none() {
+            self.wrong(name, format!("must be a string, not {}", shape_of(value)));
+        }
+        value.as_str()
+    }
+
+    /// The field as a duration between `least` and `most`.
+    pub fn span(&mut self, name: &'static str, least: Span, most: Span) -> Option<Span> {
+        let value = self.value(name)?;
+        match read_span(value, least, most) {
+            Ok(span) => Some(span),
+            Err(message) => {
+                self.wrong(name, message);
+                None
+            }
+        }
+    }
+
+    /// The field as a list of durations between `least` and `most`, at most `most_items` of them.
+    pub fn spans(
+        &mut self,
+        name: &'static str,
+        least: Span,
+        most: Span,
+        most_items: usize,
+    ) -> Option<Vec<Span>> {
+        let list = self.list(name, most_items)?;
+        let mut spans = Vec::with_capacity(list.len());
+        for (index, value) in list.iter().enumerate() {
+            match read_span(value, least, most) {
+                Ok(span) => spans.push(span),
+                Err(message) => self.wrong(&format!("{name}[{index}]"), message),
+            }
+        }
+        (spans.len() == list.len()).then_some(spans)
+    }
+
+    /// The field as a whole number between `least` and `most`.
+    pub fn count(&mut self, name: &'static str, least: u32, most: u32) -> Option<u32> {
+        let value = self.value(name)?;
+        let count = value
+            .as_u64()
+            .and_then(|count| u32::try_from(count).ok())
+            .filter(|count| (least..=most).contains(count));
+        if count.is_none() {
+            self.wrong(
+                name,
+                format!("must be a whole number from {least} to {most}"),
+            );
+        }
+        count
+    }
+
+    /// The field as a number between `least` and `most`.
+    pub fn number(&mut self, name: &'static str, least: f64, most: f64) -> Option<f64> {
+        let value = self.value(name)?;
+        let number = value
+            .as_f64()
+            .filter(|number| (least..=most).contains(number));
+        if number.is_none() {
+            self.wrong(name, format!("must be a number from {least} to {most}"));
+        }
+        number
+    }
+
+    /// The field as a list of at most `most_items`.
+    pub fn list(&mut self, name: &'static str, most_items: usize) -> Option<&'doc [Value]> {
+        let value = self.value(name)?;
+        let Some(list) = value.as_array() else {
+            self.wrong(name, format!("must be a list, not {}", shape_of(value)));
+            return None;
+        };
+        if list.len() > most_items {
+            self.wrong(
+                name,
+                format!("must have at most {most_items} items, not {}", list.len()),
+            );
+            return None;
+        }
+        Some(list)
+    }
+
+    /// The field as an object, to be read in turn.
+    pub fn object(&mut self, name: &'static str) -> Option<Fields<'doc, '_>> {
+        let value = self.value(name)?;
+        let path = self.path_of(name);
+        Fields::open(value, path, self.mistakes)
+    }
+
+    /// The object at `index` of the list `name`, to be read in turn.
+    pub fn item(
+        &mut self,
+        name: &str,
+        index: usize,
+        value: &'doc Value,
+    ) -> Option<Fields<'doc, '_>> {
+        let path = self.path_of(&format!("{name}[{index}]"));
+        Fields::open(value, path, self.mistakes)
+    }
+
+    /// Ends the reading: every field nobody asked for is a mistake.
+    pub fn finish(self) {
+        for name in self.object.keys() {
+            if !self.asked.iter().any(|asked| asked == name) {
+                let known = self.asked.join(", ");
+                let path = self.path_of(name);
+                self.mistakes
+                    .note(path, format!("is not a known field; known here: {known}"));
+            }
+        }
+    }
+}
+
+fn read_span(value: &Value, least: Span, most: Span) -> Result<Span, String> {
+    let text = value.as_str().ok_or_else(|| {
+        format!(
+            "must be a duration such as \"30s\", not {}",
+            shape_of(value)
+        )
+    })?;
+    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    if span < least || span > most {
+        return Err(format!("must be from {least} to {most}, not {span}"));
+    }
+    Ok(span)
+}
+
+fn shape_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_mistake_is_told_with_its_field() {
+        let document = json!({
+            "name": 5,
+            "wait": "10 parsecs",
+            "tries": 0,
+            "inner": {"steps": ["1s", 2, "9000d"], "extra": true},
+            "strange": 1,
+        });
+        let mut mistakes = Mistakes::default();
+        let mut fields = Fields::open(&document, "", &mut mistakes).expect("an object");
+        fields.need("missing");
+        fields.text("name");
+        fields.span("wait", Span::ZERO, Span::from_days(1));
+        fields.count("tries", 1, 9);
+        let mut inner = fields.object("inner").expect("an object");
+        inner.spans("steps", Span::ZERO, Span::from_days(1), 10);
+        inner.finish();
+        fields.finish();
+        let told: Vec<&str> = mistakes.iter().map(|m| m.field.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "missing",
+                "name",
+                "wait",
+                "tries",
+                "inner.steps[1]",
+                "inner.steps[2]",
+                "inner.extra",
+                "strange"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_hostile_document_does_not_fill_the_answer() {
+        let many: Map<String, Value> = (0..1_000).map(|n| (format!("f{n}"), json!(n))).collect();
+        let document = Value::Object(many);
+        let mut mistakes = Mistakes::default();
+        Fields::open(&document, "", &mut mistakes)
+            .expect("an object")
+            .finish();
+        assert_eq!(mistakes.iter().count(), MAX_MISTAKES);
+    }
+}

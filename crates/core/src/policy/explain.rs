@@ -1,0 +1,289 @@
+//! A policy explained before it is used: when each attempt comes, at the earliest, on average and
+//! at the latest.
+
+use serde::Serialize;
+
+use super::{Jitter, RetryPolicy};
+use crate::time::Span;
+
+/// When one attempt comes, counted from when the event is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AttemptWindow {
+    /// Which attempt; the first is 1.
+    pub number: u32,
+    /// Not before this.
+    pub earliest_ms: u64,
+    /// On average at this.
+    pub expected_ms: u64,
+    /// Not after this.
+    pub latest_ms: u64,
+}
+
+/// A policy, explained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// Every attempt that can happen if each one fails at once.
+    pub attempts: Vec<AttemptWindow>,
+    /// When the last attempt has failed, at the latest.
+    pub gives_up_ms: u64,
+    /// The limit of time: no attempt is set beyond it.
+    pub deadline_ms: u64,
+    /// The same in words.
+    pub words: String,
+}
+
+impl RetryPolicy {
+    /// Explains when each attempt comes, assuming that every one fails at once.
+    pub fn explain(&self) -> Explanation {
+        let first = AttemptWindow {
+            number: 1,
+            earliest_ms: 0,
+            expected_ms: 0,
+            latest_ms: 0,
+        };
+        let deadline_ms = self.give_up_after.as_millis();
+        let attempts = self.windows(first, 0, None, deadline_ms);
+        let gives_up_ms = attempts.last().map_or(0, |last| last.latest_ms);
+        let words = self.words(&attempts);
+        Explanation {
+            attempts,
+            gives_up_ms,
+            deadline_ms,
+            words,
+        }
+    }
+
+    /// The window of an attempt that is set, and those of the attempts that may follow it.
+    ///
+    /// `spent` attempts came before `first`, and `previous` was the delay before it. An attempt
+    /// that can only fall after `deadline_ms` is not listed; one that may is cut off there.
+    pub fn windows(
+        &self,
+        first: AttemptWindow,
+        spent: u32,
+        previous: Option<Span>,
+        deadline_ms: u64,
+    ) -> Vec<AttemptWindow> {
+        let mut walk = Walk::new(self, previous);
+        let mut windows = vec![first];
+        let mut last = first;
+        for retry in spent + 1..self.max_attempts {
+            let delay = walk.step(retry);
+            last = AttemptWindow {
+                number: last.number + 1,
+                earliest_ms: last.earliest_ms.saturating_add(delay.earliest_ms),
+                expected_ms: last.expected_ms.saturating_add(delay.expected_ms),
+                latest_ms: last.latest_ms.saturating_add(delay.latest_ms),
+            };
+            if last.earliest_ms > deadline_ms {
+                break;
+            }
+            windows.push(AttemptWindow {
+                expected_ms: last.expected_ms.min(deadline_ms),
+                latest_ms: last.latest_ms.min(deadline_ms),
+                ..last
+            });
+        }
+        windows
+    }
+}
+
+/// The bounds and the mean of one delay.
+struct DelayWindow {
+    earliest_ms: u64,
+    expected_ms: u64,
+    latest_ms: u64,
+}
+
+/// Walks through a policy's delays, keeping what a decorrelated jitter must know of the last one.
+struct Walk<'a> {
+    policy: &'a RetryPolicy,
+    shortest: Option<Span>,
+    longest: Option<Span>,
+    /// What the last delay may have been: so many values, each equally likely.
+    likely_ms: Vec<f64>,
+    settled_ms: Option<u64>,
+}
+
+/// How finely the chance of a decorrelated delay is followed.
+const LIKELY_VALUES: usize = 128;
+/// Into how many parts each of them branches at the next retry.
+const BRANCHES: usize = 8;
+/// After so many retries a decorrelated delay is as likely as it will ever be.
+const SETTLED_AFTER: u32 = 64;
+
+impl<'a> Walk<'a> {
+    fn new(policy: &'a RetryPolicy, previous: Option<Span>) -> Walk<'a> {
+        let last = previous.unwrap_or_else(|| policy.backoff.nominal(1));
+        Walk {
+            policy,
+            shortest: previous,
+            longest: previous,
+            likely_ms: vec![last.as_millis() as f64; LIKELY_VALUES],
+            settled_ms: None,
+        }
+    }
+
+    fn step(&mut self, retry: u32) -> DelayWindow {
+        let (least, _) = self.policy.delay_range(retry, self.shortest);
+        let (_, most) = self.policy.delay_range(retry, self.longest);
+        self.shortest = Some(least);
+        self.longest = Some(most);
+        let expected_ms = match self.policy.jitter {
+            Jitter::Decorrelated => self.decorrelated_mean_ms(retry, least),
+            Jitter::None | Jitter::Full | Jitter::Equal | Jitter::Proportional { .. } => {
+                least.as_millis().midpoint(most.as_millis())
+            }
+        };
+        DelayWindow {
+            earliest_ms: least.as_millis(),
+            expected_ms,
+            latest_ms: most.as_millis(),
+        }
+    }
+
+    /// The mean of a decorrelated delay. Its cap bends the chances, so the mean of the last delay
+    /// is not enough: follow the whole distribution, as a sample of equally likely values.
+    fn decorrelated_mean_ms(&mut self, retry: u32, base: Span) -> u64 {
+        if let (true, Some(settled)) = (retry > SETTLED_AFTER, self.settled_ms) {
+            return settled;
+        }
+        let base_ms = base.as_millis() as f64;
+        let cap_ms = self.policy.backoff.cap().as_millis() as f64;
+        let mut branched: Vec<f64> = Vec::with_capacity(LIKELY_VALUES * BRANCHES);
+        for last_ms in &self.likely_ms {
+            let most_ms = (last_ms * 3.0).min(cap_ms).max(base_ms);
+            for branch in 0..BRANCHES {
+                let share = (branch as f64 + 0.5) / BRANCHES as f64;
+                branched.push(base_ms + (most_ms - base_ms) * share);
+            }
+        }
+        let mean = branched.iter().sum::<f64>() / branched.len() as f64;
+        branched.sort_unstable_by(f64::total_cmp);
+        self.likely_ms = branched
+            .chunks(BRANCHES)
+            .map(|chunk| chunk.iter().sum::<f64>() / chunk.len() as f64)
+            .collect();
+        let mean_ms = mean.round() as u64;
+        self.settled_ms = Some(mean_ms);
+        mean_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dice::Dice;
+    use crate::policy::{Backoff, Preset};
+
+    #[test]
+    fn the_recommended_policy_explained() {
+        let explanation = Preset::Recommended.policy().explain();
+        let expected: Vec<u64> = explanation
+            .attempts
+            .iter()
+            .map(|a| a.expected_ms / 1_000)
+            .collect();
+        assert_eq!(
+            expected,
+            [0, 10, 40, 160, 760, 2_560, 9_760, 38_560, 124_960]
+        );
+        let second = explanation.attempts[1];
+        assert_eq!((second.earliest_ms, second.latest_ms), (8_000, 12_000));
+        assert_eq!(explanation.gives_up_ms, 149_952_000);
+        assert_eq!(explanation.deadline_ms, 259_200_000);
+    }
+
+    #[test]
+    fn no_attempt_is_listed_beyond_the_deadline() {
+        let policy = RetryPolicy {
+            backoff: Backoff::Fixed {
+                interval: Span::from_secs(60),
+            },
+            jitter: Jitter::Proportional { fraction: 0.5 },
+            max_attempts: 100,
+            give_up_after: Span::from_secs(100),
+            rules: Vec::new(),
+        };
+        let attempts = policy.explain().attempts;
+        // Retries at the earliest after 30, 60 and 90 seconds; never a fourth at 120.
+        assert_eq!(attempts.len(), 4);
+        assert!(attempts.iter().all(|a| a.latest_ms <= 100_000));
+        assert!(
+            attempts
+                .iter()
+                .all(|a| a.earliest_ms <= a.expected_ms && a.expected_ms <= a.latest_ms)
+        );
+    }
+
+    /// What is explained is what happens: the mean of many histories is the expected time, and none
+    /// leaves its window.
+    #[test]
+    fn histories_fall_where_the_explanation_says() {
+        let shape = Backoff::Exponential {
+            base: Span::from_secs(2),
+            factor: 2.0,
+            cap: Span::from_secs(40),
+        };
+        for (seed, jitter) in [
+            Jitter::None,
+            Jitter::Full,
+            Jitter::Equal,
+            Jitter::Decorrelated,
+            Jitter::Proportional { fraction: 0.3 },
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            const HISTORIES: u64 = 20_000;
+            let policy = RetryPolicy {
+                backoff: shape.clone(),
+                jitter,
+                max_attempts: 12,
+                ..Preset::Recommended.policy()
+            };
+            let windows = policy.explain().attempts;
+            let mut sums = vec![0u64; windows.len()];
+            let mut dice = Dice::seeded(seed as u64);
+            for _ in 0..HISTORIES {
+                let (mut at, mut previous) = (0, None);
+                for (retry, window) in windows.iter().enumerate().skip(1) {
+                    let delay = policy.delay(retry as u32, previous, &mut dice);
+                    previous = Some(delay);
+                    at += delay.as_millis();
+                    assert!(
+                        (window.earliest_ms..=window.latest_ms).contains(&at),
+                        "{jitter:?}"
+                    );
+                    sums[retry] += at;
+                }
+            }
+            for (window, sum) in windows.iter().zip(sums).skip(1) {
+                let mean = (sum / HISTORIES) as f64;
+                let expected = window.expected_ms as f64;
+                let error = (mean - expected).abs() / expected;
+                assert!(
+                    error < 0.02,
+                    "{jitter:?} attempt {}: {mean} against {expected}",
+                    window.number
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_thousand_decorrelated_attempts_are_explained() {
+        let policy = RetryPolicy {
+            backoff: Backoff::Fixed {
+                interval: Span::from_millis(1),
+            },
+            jitter: Jitter::Decorrelated,
+            max_attempts: 1_000,
+            give_up_after: Span::from_days(90),
+            rules: Vec::new(),
+        };
+        let explanation = policy.explain();
+        assert!(explanation.attempts.len() > 64);
+        assert!(explanation.gives_up_ms <= explanation.deadline_ms);
+    }
+}

@@ -1,0 +1,302 @@
+//! Reading a policy somebody wrote, with every mistake told at once.
+
+use serde_json::Value;
+
+use super::{Backoff, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
+use crate::classify::{MAX_RULES, Rule};
+use crate::mistakes::{Fields, Mistakes};
+use crate::time::Span;
+
+/// The most attempts a policy may ask for.
+pub const MAX_ATTEMPTS: u32 = 1_000;
+/// The most delays a schedule may list.
+pub const MAX_SCHEDULE: usize = 100;
+/// The longest a policy may go on trying.
+pub const MAX_GIVE_UP_AFTER: Span = Span::from_days(90);
+/// The steepest exponential growth.
+const MAX_FACTOR: f64 = 1_000.0;
+/// The cap of a growing shape that names none.
+const DEFAULT_CAP: Span = Span::from_hours(24);
+
+impl RetryPolicy {
+    /// Reads a policy from JSON: a preset, a policy written out, or a preset with some fields
+    /// changed. What is absent is as in the preset, or as in `recommended` if none is named.
+    pub fn from_json(document: &Value) -> Result<RetryPolicy, Mistakes> {
+        let mut mistakes = Mistakes::default();
+        let policy = Fields::open(document, "", &mut mistakes).and_then(RetryPolicy::read);
+        mistakes.into_result(policy)
+    }
+
+    /// Reads a policy that stands inside a larger document.
+    pub fn read(mut fields: Fields<'_, '_>) -> Option<RetryPolicy> {
+        let base = match fields.text("preset").map(str::parse::<Preset>) {
+            None => RetryPolicy::default(),
+            Some(Ok(preset)) => preset.policy(),
+            Some(Err(unknown)) => {
+                fields.wrong("preset", unknown.to_string());
+                RetryPolicy::default()
+            }
+        };
+        let backoff_given = fields.value("backoff").is_some();
+        if fields.value("preset").is_none() && !backoff_given {
+            fields.wrong(
+                "backoff",
+                "is required, unless \"preset\" names one of: recommended, patient, swift, steady, brisk",
+            );
+        }
+        let backoff = fields.object("backoff").and_then(read_backoff);
+        let jitter = match fields.value("jitter") {
+            None => Some(base.jitter),
+            Some(_) => fields.object("jitter").and_then(read_jitter),
+        };
+        // A schedule written out says how many retries it wants by its length.
+        let natural_attempts = match &backoff {
+            Some(Backoff::Schedule { delays }) => delays.len() as u32 + 1,
+            Some(Backoff::Fixed { .. } | Backoff::Linear { .. } | Backoff::Exponential { .. })
+            | None => base.max_attempts,
+        };
+        let max_attempts = match fields.value("max_attempts") {
+            None => Some(natural_attempts),
+            Some(_) => fields.count("max_attempts", 1, MAX_ATTEMPTS),
+        };
+        let give_up_after = match fields.value("give_up_after") {
+            None => Some(base.give_up_after),
+            Some(_) => fields.span("give_up_after", MIN_DELAY, MAX_GIVE_UP_AFTER),
+        };
+        let rules = read_rules(&mut fields);
+        fields.finish();
+        let backoff = if backoff_given {
+            backoff
+        } else {
+            Some(base.backoff)
+        };
+        Some(RetryPolicy {
+            backoff: backoff?,
+            jitter: jitter?,
+            max_attempts: max_attempts?,
+            give_up_after: give_up_after?,
+            rules: rules?,
+        })
+    }
+}
+
+fn read_backoff(mut fields: Fields<'_, '_>) -> Option<Backoff> {
+    fields.need("kind");
+    let backoff = match fields.text("kind") {
+        Some("fixed") => {
+            read_delay(&mut fields, "interval").map(|interval| Backoff::Fixed { interval })
+        }
+        Some("linear") => {
+            let step = read_delay(&mut fields, "step");
+            let cap = read_cap(&mut fields, step, "step");
+            step.zip(cap)
+                .map(|(step, cap)| Backoff::Linear { step, cap })
+        }
+        Some("exponential") => {
+            let base = read_delay(&mut fields, "base");
+            let cap = read_cap(&mut fields, base, "base");
+            fields.need("factor");
+            let factor = fields.number("factor", 1.0, MAX_FACTOR);
+            base.zip(cap)
+                .zip(factor)
+                .map(|((base, cap), factor)| Backoff::Exponential { base, factor, cap })
+        }
+        Some("schedule") => {
+            fields.need("delays");
+            let delays = fields.spans("delays", MIN_DELAY, MAX_DELAY, MAX_SCHEDULE);
+            if delays.as_ref().is_some_and(Vec::is_empty) {
+                fields.wrong("delays", "must list at least one delay");
+            }
+            delays.map(|delays| Backoff::Schedule { delays })
+        }
+        Some(other) => {
+            let message = format!(
+                "must be \"fixed\", \"linear\", \"exponential\" or \"schedule\", not {other:?}"
+            );
+            fields.wrong("kind", message);
+            // Which other fields belong here depends on the kind: say nothing about them.
+            return None;
+        }
+        None => return None,
+    };
+    fields.finish();
+    backoff
+}
+
+fn read_delay(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Span> {
+    fields.need(name);
+    fields.span(name, MIN_DELAY, MAX_DELAY)
+}
+
+/// Reads the cap of a growing shape, which cannot lie below where the shape begins.
+fn read_cap(fields: &mut Fields<'_, '_>, first: Option<Span>, first_name: &str) -> Option<Span> {
+    if fields.value("cap").is_none() {
+        return Some(first.map_or(DEFAULT_CAP, |first| first.max(DEFAULT_CAP)));
+    }
+    let cap = fields.span("cap", MIN_DELAY, MAX_DELAY)?;
+    if first.is_some_and(|first| cap < first) {
+        fields.wrong("cap", format!("must not be below {first_name}"));
+        return None;
+    }
+    Some(cap)
+}
+
+fn read_jitter(mut fields: Fields<'_, '_>) -> Option<Jitter> {
+    fields.need("kind");
+    let jitter = match fields.text("kind") {
+        Some("none") => Some(Jitter::None),
+        Some("full") => Some(Jitter::Full),
+        Some("equal") => Some(Jitter::Equal),
+        Some("decorrelated") => Some(Jitter::Decorrelated),
+        Some("proportional") => {
+            fields.need("fraction");
+            fields
+                .number("fraction", 0.0, 1.0)
+                .map(|fraction| Jitter::Proportional { fraction })
+        }
+        Some(other) => {
+            let message = format!(
+                "must be \"none\", \"full\", \"equal\", \"decorrelated\" or \"proportional\", not {other:?}"
+            );
+            fields.wrong("kind", message);
+            return None;
+        }
+        None => return None,
+    };
+    fields.finish();
+    jitter
+}
+
+fn read_rules(fields: &mut Fields<'_, '_>) -> Option<Vec<Rule>> {
+    if fields.value("rules").is_none() {
+        return Some(Vec::new());
+    }
+    let list = fields.list("rules", MAX_RULES)?;
+    let rules: Vec<Rule> = list
+        .iter()
+        .enumerate()
+        .filter_map(|(index, value)| fields.item("rules", index, value).and_then(Rule::read))
+        .collect();
+    (rules.len() == list.len()).then_some(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mistakes(document: Value) -> Vec<String> {
+        RetryPolicy::from_json(&document)
+            .expect_err("a document full of mistakes")
+            .iter()
+            .map(|mistake| mistake.field.clone())
+            .collect()
+    }
+
+    #[test]
+    fn a_preset_by_name() {
+        for preset in Preset::ALL {
+            let policy = RetryPolicy::from_json(&json!({"preset": preset.name()}));
+            assert_eq!(policy, Ok(preset.policy()));
+        }
+    }
+
+    #[test]
+    fn a_preset_with_a_change() {
+        let policy =
+            RetryPolicy::from_json(&json!({"preset": "swift", "max_attempts": 3})).unwrap();
+        assert_eq!(
+            policy,
+            RetryPolicy {
+                max_attempts: 3,
+                ..Preset::Swift.policy()
+            }
+        );
+    }
+
+    #[test]
+    fn a_policy_written_out_reads_back() {
+        let document = json!({
+            "backoff": {"kind": "exponential", "base": "1s", "factor": 6.0, "cap": "1d"},
+            "jitter": {"kind": "full"},
+            "max_attempts": 10,
+            "give_up_after": "86h",
+            "rules": [
+                {"on": "404", "then": "fail"},
+                {"on": "dns", "then": "retry", "limit": 3},
+                {"on": "5xx", "then": "retry"},
+            ],
+        });
+        let policy = RetryPolicy::from_json(&document).expect("a policy");
+        assert_eq!(serde_json::to_value(&policy).unwrap(), document);
+    }
+
+    #[test]
+    fn a_schedule_says_its_own_number_of_attempts() {
+        let schedule = |more: Value| {
+            let mut document = json!({"backoff": {"kind": "schedule", "delays": ["1ms", "5s"]}});
+            document
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            RetryPolicy::from_json(&document)
+                .expect("a policy")
+                .max_attempts
+        };
+        assert_eq!(schedule(json!({})), 3);
+        assert_eq!(schedule(json!({"max_attempts": 7})), 7);
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once() {
+        let document = json!({
+            "backoff": {"kind": "exponential", "base": "10 parsecs", "factor": 0.5, "cap": "9000d", "step": "1s"},
+            "jitter": {"kind": "proportional", "fraction": 1.5},
+            "max_attempts": 0,
+            "give_up_after": 72,
+            "rules": [{"on": "200", "then": "retry"}, {"on": "4xx", "then": "explode"}, {"then": "fail", "limit": 1}],
+            "retries": 5,
+        });
+        assert_eq!(
+            mistakes(document),
+            [
+                "backoff.base",
+                "backoff.cap",
+                "backoff.factor",
+                "backoff.step",
+                "jitter.fraction",
+                "max_attempts",
+                "give_up_after",
+                "rules[0].on",
+                "rules[1].then",
+                "rules[2].on",
+                "rules[2].limit",
+                "retries",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_of_the_wrong_shape_is_told() {
+        assert_eq!(mistakes(json!({})), ["backoff"]);
+        assert_eq!(mistakes(json!([])), [""]);
+        assert_eq!(
+            mistakes(json!({"preset": "eager", "max_attempts": -1})),
+            ["preset", "max_attempts"]
+        );
+        assert_eq!(mistakes(json!({"backoff": "fast"})), ["backoff"]);
+        assert_eq!(
+            mistakes(json!({"backoff": {"kind": "cubic"}})),
+            ["backoff.kind"]
+        );
+        assert_eq!(mistakes(json!({"backoff": {}})), ["backoff.kind"]);
+        assert_eq!(
+            mistakes(json!({"backoff": {"kind": "schedule", "delays": []}})),
+            ["backoff.delays"]
+        );
+        assert_eq!(
+            mistakes(json!({"backoff": {"kind": "linear", "step": "1h", "cap": "1m"}})),
+            ["backoff.cap"]
+        );
+    }
+}

@@ -1,0 +1,295 @@
+//! Lengths of time as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The longest span that may be written: ten years.
+pub const MAX_SPAN: Span = Span::from_days(3_650);
+
+const MS_PER_SECOND: u64 = 1_000;
+const MS_PER_MINUTE: u64 = 60 * MS_PER_SECOND;
+const MS_PER_HOUR: u64 = 60 * MS_PER_MINUTE;
+const MS_PER_DAY: u64 = 24 * MS_PER_HOUR;
+
+/// Units from large to small, so that the first that divides a span prints it shortest.
+const UNITS: [(&str, u64); 5] = [
+    ("d", MS_PER_DAY),
+    ("h", MS_PER_HOUR),
+    ("m", MS_PER_MINUTE),
+    ("s", MS_PER_SECOND),
+    ("ms", 1),
+];
+
+/// A length of time in whole milliseconds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(u64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+
+    /// `count` milliseconds.
+    pub const fn from_millis(count: u64) -> Span {
+        Span(count)
+    }
+
+    /// `count` seconds.
+    pub const fn from_secs(count: u64) -> Span {
+        Span(count.saturating_mul(MS_PER_SECOND))
+    }
+
+    /// `count` minutes.
+    pub const fn from_mins(count: u64) -> Span {
+        Span(count.saturating_mul(MS_PER_MINUTE))
+    }
+
+    /// `count` hours.
+    pub const fn from_hours(count: u64) -> Span {
+        Span(count.saturating_mul(MS_PER_HOUR))
+    }
+
+    /// `count` days.
+    pub const fn from_days(count: u64) -> Span {
+        Span(count.saturating_mul(MS_PER_DAY))
+    }
+
+    /// The span in milliseconds.
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The span in seconds, with its fraction.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / MS_PER_SECOND as f64
+    }
+
+    /// Both spans together.
+    pub const fn plus(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+
+    /// The span `count` times over.
+    pub const fn times(self, count: u64) -> Span {
+        Span(self.0.saturating_mul(count))
+    }
+
+    /// The span rounded for a reader: two significant digits, in the unit a person would choose.
+    pub fn about(self) -> String {
+        let ms = self.0 as f64;
+        let (count, unit) = match self.0 {
+            0..MS_PER_SECOND => return format!("{} ms", self.0),
+            MS_PER_SECOND..90_000 => (ms / MS_PER_SECOND as f64, "s"),
+            90_000..5_400_000 => (ms / MS_PER_MINUTE as f64, "min"),
+            5_400_000..172_800_001 => (ms / MS_PER_HOUR as f64, "hours"),
+            172_800_001.. => (ms / MS_PER_DAY as f64, "days"),
+        };
+        let rounded = if count < 9.95 {
+            (count * 10.0).round() / 10.0
+        } else {
+            count.round()
+        };
+        format!("{rounded} {unit}")
+    }
+}
+
+impl fmt::Display for Span {
+    /// Prints exactly, in the largest unit that divides the span: `90s`, `36h`, `3d`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        let (unit, size) = UNITS
+            .iter()
+            .find(|(_, size)| self.0.is_multiple_of(*size))
+            .expect("a millisecond divides every span");
+        write!(f, "{}{unit}", self.0 / size)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Why a text is not a duration. The message says what would be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpanError {
+    /// The text does not have the form of a duration.
+    #[error(
+        "{0:?} is not a duration: write whole numbers with a unit (ms, s, m, h or d), \
+         such as \"250ms\", \"30s\", \"10m\", \"2h\", \"3d\" or \"1h30m\""
+    )]
+    Form(String),
+    /// The text is a duration beyond [`MAX_SPAN`].
+    #[error("{0:?} is too long: durations end at {MAX_SPAN}")]
+    TooLong(String),
+}
+
+impl FromStr for Span {
+    type Err = SpanError;
+
+    /// Reads `"250ms"`, `"3d"` and sums such as `"1h30m"`, whose units must descend.
+    fn from_str(text: &str) -> Result<Span, SpanError> {
+        let form = || SpanError::Form(shortened(text));
+        let too_long = || SpanError::TooLong(shortened(text));
+        let mut rest = text;
+        let mut total: u64 = 0;
+        let mut smallest_so_far = u64::MAX;
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if digits == 0 {
+                return Err(form());
+            }
+            let (number, tail) = rest.split_at(digits);
+            let letters = tail
+                .bytes()
+                .take_while(|byte| !byte.is_ascii_digit())
+                .count();
+            let (unit, tail) = tail.split_at(letters);
+            let size = UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .map(|(_, size)| *size)
+                .filter(|size| *size < smallest_so_far)
+                .ok_or_else(form)?;
+            // All digits, so the only way to fail is to be too large.
+            let count: u64 = number.parse().map_err(|_| too_long())?;
+            total = count
+                .checked_mul(size)
+                .and_then(|part| total.checked_add(part))
+                .ok_or_else(too_long)?;
+            smallest_so_far = size;
+            rest = tail;
+        }
+        if text.is_empty() {
+            return Err(form());
+        }
+        let span = Span(total);
+        if span > MAX_SPAN {
+            return Err(too_long());
+        }
+        Ok(span)
+    }
+}
+
+/// Enough of a text to recognise it by; a hostile one does not fill the answer.
+fn shortened(text: &str) -> String {
+    const SHOWN_CHARS: usize = 40;
+    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, ms) in [
+            ("250ms", 250),
+            ("30s", 30_000),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+            ("3d", 259_200_000),
+            ("1h30m", 5_400_000),
+            ("1m500ms", 60_500),
+            ("0s", 0),
+            ("3650d", MAX_SPAN.as_millis()),
+        ] {
+            assert_eq!(text.parse(), Ok(Span(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_what_would_be_right() {
+        for text in [
+            "",
+            "10",
+            "s",
+            "10 parsecs",
+            "10 s",
+            "-5s",
+            "1.5h",
+            "+1s",
+            "30m1h",
+            "1s1s",
+            "1e3s",
+            "10M",
+            "inf",
+            "٣s",
+            "10µs",
+            " 10s",
+            "10s ",
+        ] {
+            let error = text.parse::<Span>().expect_err(text);
+            assert!(error.to_string().contains("\"250ms\""), "{text}: {error}");
+        }
+        for text in ["3651d", "99999999999999999999d", "18446744073709551615d"] {
+            let error = text.parse::<Span>().expect_err(text);
+            assert!(matches!(error, SpanError::TooLong(_)), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn prints_in_the_largest_unit_that_divides() {
+        for (span, text) in [
+            (Span::ZERO, "0s"),
+            (Span::from_millis(250), "250ms"),
+            (Span::from_secs(90), "90s"),
+            (Span::from_secs(3600), "1h"),
+            (Span::from_hours(72), "3d"),
+            (Span::from_mins(5_184), "5184m"),
+        ] {
+            assert_eq!(span.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn speaks_in_round_numbers() {
+        for (span, words) in [
+            (Span::from_millis(250), "250 ms"),
+            (Span::from_secs(10), "10 s"),
+            (Span::from_secs(80), "80 s"),
+            (Span::from_secs(120), "2 min"),
+            (Span::from_mins(30), "30 min"),
+            (Span::from_hours(2), "2 hours"),
+            (Span::from_secs(124_960), "35 hours"),
+            (Span::from_mins(5_184), "3.6 days"),
+        ] {
+            assert_eq!(span.about(), words);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(ms in 0..=MAX_SPAN.as_millis()) {
+            let span = Span::from_millis(ms);
+            prop_assert_eq!(span.to_string().parse(), Ok(span));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = text.parse::<Span>();
+        }
+    }
+}
