@@ -16,8 +16,11 @@
 //! | [`address`] | which destinations may be called at all |
 
 pub mod classify;
+pub mod delivery;
 pub mod dice;
+pub mod dispatcher;
 pub mod id;
+pub mod lane;
 pub mod mistakes;
 pub mod policy;
 pub mod time;

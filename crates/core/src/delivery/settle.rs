@@ -1,0 +1,152 @@
+//! The end of an attempt, and the one decision that matters: done, again, or given up.
+
+use super::{DeadReason, Delivery, IllegalTransition, State, Trigger, Turn};
+use crate::classify::{Failure, Meaning, Outcome, Verdict, classify};
+use crate::dice::Dice;
+use crate::policy::RetryPolicy;
+use crate::time::{Span, Timestamp};
+
+/// What an endpoint has agreed to about retries.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Its retry policy.
+    pub policy: &'a RetryPolicy,
+    /// The longest `Retry-After` that is honoured.
+    pub retry_after_cap: Span,
+}
+
+/// One attempt, settled: what is recorded of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which attempt it was, over all rounds.
+    pub number: u32,
+    /// Who asked for it.
+    pub trigger: Trigger,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What that means.
+    pub meaning: Meaning,
+    /// When the next attempt is set, if there is one.
+    pub next_attempt_at: Option<Timestamp>,
+    /// The wait the receiver asked for, as far as it is honoured.
+    pub retry_after: Option<Span>,
+}
+
+impl Delivery {
+    /// Ends the attempt in progress with what came of it, and counts it.
+    ///
+    /// A retry that would fall after the deadline is not set: the delivery has expired. An attempt
+    /// that is already set is made even if it comes late, so neither a pause, nor a tripped
+    /// breaker, nor a restart of ours can expire a delivery.
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        outcome: Outcome,
+        terms: Terms<'_>,
+        dice: &mut Dice,
+    ) -> Result<Settlement, IllegalTransition> {
+        let (trigger, started_at) = match self.state {
+            State::InProgress {
+                trigger,
+                started_at,
+                ..
+            } => (trigger, started_at),
+            State::Pending(_)
+            | State::Retrying(_)
+            | State::Held(_)
+            | State::Succeeded { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => return self.illegal("be settled"),
+        };
+        let number = self.attempt_number();
+        self.facts.attempts = number;
+        self.facts.spent = self.facts.spent.saturating_add(1);
+        let meaning = classify(outcome, &terms.policy.rules);
+        let (state, retry_after) = match meaning {
+            Meaning::Success => (State::Succeeded { at: now }, None),
+            Meaning::Failure(failure) => {
+                let asked = failure
+                    .retry_after
+                    .map(|asked| asked.min(terms.retry_after_cap));
+                (
+                    self.after_failure(now, failure, asked, terms.policy, dice),
+                    asked,
+                )
+            }
+        };
+        self.state = state;
+        Ok(Settlement {
+            number,
+            trigger,
+            started_at,
+            finished_at: now,
+            outcome,
+            meaning,
+            next_attempt_at: self.wanted_at(),
+            retry_after,
+        })
+    }
+
+    fn after_failure(
+        &mut self,
+        now: Timestamp,
+        failure: Failure,
+        asked: Option<Span>,
+        policy: &RetryPolicy,
+        dice: &mut Dice,
+    ) -> State {
+        let dead = |reason| State::Failed { at: now, reason };
+        match failure.verdict {
+            Verdict::GiveUp if failure.unsafe_destination => {
+                return dead(DeadReason::UnsafeDestination);
+            }
+            Verdict::GiveUp => return dead(DeadReason::Permanent),
+            Verdict::RetryUpTo(limit) => {
+                if !self.grant(failure, limit) {
+                    return dead(DeadReason::Exhausted);
+                }
+            }
+            Verdict::Retry => {}
+        }
+        if self.facts.spent >= policy.max_attempts {
+            return dead(DeadReason::Exhausted);
+        }
+        let drawn = policy.delay(self.facts.spent, self.facts.previous_delay, dice);
+        self.facts.previous_delay = Some(drawn);
+        let wait = match asked {
+            Some(asked) => asked.max(drawn),
+            None if failure.throttled => drawn.times(2),
+            None => drawn,
+        };
+        let at = now.after(wait);
+        if at > self.facts.give_up_at {
+            return dead(DeadReason::Expired);
+        }
+        State::Retrying(Turn {
+            at,
+            trigger: Trigger::Automatic,
+        })
+    }
+
+    /// Takes one of the retries that the failure's row may grant, if one is left.
+    fn grant(&mut self, failure: Failure, limit: u32) -> bool {
+        let granted = &mut self.facts.granted;
+        let index = granted
+            .iter()
+            .position(|(row, _)| *row == failure.row)
+            .unwrap_or_else(|| {
+                granted.push((failure.row, 0));
+                granted.len() - 1
+            });
+        let used = &mut granted[index].1;
+        if *used >= limit {
+            return false;
+        }
+        *used += 1;
+        true
+    }
+}

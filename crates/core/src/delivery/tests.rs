@@ -1,0 +1,349 @@
+use super::*;
+use crate::classify::{Fault, HttpStatus, Outcome};
+use crate::dice::Dice;
+use crate::policy::{Backoff, Jitter, Preset, RetryPolicy};
+use proptest::prelude::*;
+
+const DUE: Timestamp = Timestamp(1_000_000);
+const GIVE_UP_AFTER: Span = Span::from_hours(72);
+
+fn fresh() -> Delivery {
+    Delivery::schedule(
+        DeliveryId(1),
+        EventId(2),
+        EndpointId(3),
+        None,
+        DUE,
+        GIVE_UP_AFTER,
+    )
+}
+
+fn fixed(seconds: u64, max_attempts: u32) -> RetryPolicy {
+    RetryPolicy {
+        backoff: Backoff::Fixed {
+            interval: Span::from_secs(seconds),
+        },
+        jitter: Jitter::None,
+        max_attempts,
+        ..Preset::Recommended.policy()
+    }
+}
+
+fn status(code: u16, retry_after_s: Option<u64>) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::new(code).unwrap(),
+        retry_after: retry_after_s.map(Span::from_secs),
+    }
+}
+
+/// One attempt at `now`, ending at once.
+fn attempt(
+    delivery: &mut Delivery,
+    now: Timestamp,
+    outcome: Outcome,
+    policy: &RetryPolicy,
+) -> Settlement {
+    let terms = Terms {
+        policy,
+        retry_after_cap: Span::from_hours(24),
+    };
+    delivery.begin(now, false).expect("a waiting delivery");
+    delivery
+        .settle(now, outcome, terms, &mut Dice::seeded(1))
+        .expect("an attempt in progress")
+}
+
+/// Attempts whenever one is due until the delivery ends.
+fn run(delivery: &mut Delivery, outcome: Outcome, policy: &RetryPolicy) {
+    while let Some(at) = delivery.wanted_at() {
+        attempt(delivery, at, outcome, policy);
+    }
+}
+
+fn failed(delivery: &Delivery) -> Option<DeadReason> {
+    match delivery.state() {
+        State::Failed { reason, .. } => Some(reason),
+        State::Pending(_)
+        | State::Retrying(_)
+        | State::Held(_)
+        | State::InProgress { .. }
+        | State::Succeeded { .. }
+        | State::Cancelled { .. } => None,
+    }
+}
+
+#[test]
+fn each_outcome_ends_where_it_should() {
+    let policy = fixed(1, 5);
+    for (outcome, reason, attempts) in [
+        (status(200, None), None, 1),
+        (status(400, None), Some(DeadReason::Permanent), 1),
+        (status(302, None), Some(DeadReason::Permanent), 1),
+        (status(503, None), Some(DeadReason::Exhausted), 5),
+        (status(404, None), Some(DeadReason::Exhausted), 4),
+        (Outcome::Failed(Fault::Dns), Some(DeadReason::Exhausted), 4),
+        (
+            Outcome::Failed(Fault::UnsafeDestination),
+            Some(DeadReason::UnsafeDestination),
+            1,
+        ),
+    ] {
+        let mut delivery = fresh();
+        run(&mut delivery, outcome, &policy);
+        assert_eq!(failed(&delivery), reason, "{outcome:?}");
+        assert_eq!(delivery.facts().attempts, attempts, "{outcome:?}");
+    }
+}
+
+#[test]
+fn each_ambiguous_answer_has_a_limit_of_its_own() {
+    let policy = fixed(1, 50);
+    let mut delivery = fresh();
+    let mut sequence = [404, 503, 409, 404, 503, 409, 404, 404].into_iter();
+    while let Some(at) = delivery.wanted_at() {
+        attempt(
+            &mut delivery,
+            at,
+            status(sequence.next().unwrap(), None),
+            &policy,
+        );
+    }
+    // The fourth 404 is one too many; two 409 in between took nothing from it.
+    assert_eq!(delivery.facts().attempts, 8);
+    assert_eq!(failed(&delivery), Some(DeadReason::Exhausted));
+}
+
+#[test]
+fn a_retry_beyond_the_deadline_is_not_set() {
+    let policy = fixed(60, 100);
+    let give_up = Span::from_secs(150);
+    let mut delivery =
+        Delivery::schedule(DeliveryId(1), EventId(2), EndpointId(3), None, DUE, give_up);
+    run(&mut delivery, status(500, None), &policy);
+    assert_eq!(failed(&delivery), Some(DeadReason::Expired));
+    // At 0, 60 and 120 seconds; 180 would be too late.
+    assert_eq!(delivery.facts().attempts, 3);
+}
+
+#[test]
+fn a_retry_exactly_at_the_deadline_is_made() {
+    let give_up = Span::from_secs(60);
+    let mut delivery =
+        Delivery::schedule(DeliveryId(1), EventId(2), EndpointId(3), None, DUE, give_up);
+    run(&mut delivery, status(500, None), &fixed(60, 100));
+    assert_eq!(delivery.facts().attempts, 2);
+}
+
+#[test]
+fn an_attempt_that_is_set_is_made_however_late() {
+    let mut delivery = fresh();
+    delivery.hold().unwrap();
+    delivery.release().unwrap();
+    let late = DUE.after(Span::from_days(30));
+    attempt(&mut delivery, late, status(200, None), &fixed(60, 3));
+    assert_eq!(delivery.status(), Status::Succeeded);
+}
+
+#[test]
+fn the_wait_is_the_longer_of_retry_after_and_backoff() {
+    for (backoff_s, code, asked_s, wait_s) in [
+        (60, 503, Some(10), 60),
+        (60, 503, Some(90), 90),
+        (60, 429, Some(90), 90),
+        (60, 429, None, 120),
+        (60, 429, Some(1), 60),
+        (60, 404, Some(600), 600),
+        (60, 503, Some(90_000), 86_400),
+    ] {
+        let mut delivery = fresh();
+        let settled = attempt(
+            &mut delivery,
+            DUE,
+            status(code, asked_s),
+            &fixed(backoff_s, 5),
+        );
+        assert_eq!(
+            settled.next_attempt_at,
+            Some(DUE.after(Span::from_secs(wait_s))),
+            "{code} with {asked_s:?}"
+        );
+    }
+}
+
+#[test]
+fn a_fault_of_our_own_spends_nothing() {
+    let mut delivery = fresh();
+    let before = delivery.clone();
+    delivery.begin(DUE, false).unwrap();
+    delivery.abandon().unwrap();
+    assert_eq!(delivery, before);
+}
+
+#[test]
+fn a_replay_starts_a_new_round_under_the_old_id() {
+    let policy = fixed(1, 2);
+    let mut delivery = fresh();
+    run(&mut delivery, status(500, None), &policy);
+    let later = DUE.after(Span::from_days(10));
+    delivery.replay(later, GIVE_UP_AFTER).unwrap();
+    assert_eq!(delivery.id(), fresh().id());
+    assert_eq!(delivery.wanted_at(), Some(later));
+    assert_eq!(delivery.facts().give_up_at, later.after(GIVE_UP_AFTER));
+    let settled = attempt(&mut delivery, later, status(500, None), &policy);
+    assert_eq!((settled.number, settled.trigger), (3, Trigger::Manual));
+    assert_eq!(delivery.status(), Status::Retrying);
+}
+
+#[test]
+fn what_is_still_to_come_matches_the_policy() {
+    let policy = Preset::Recommended.policy();
+    let mut delivery = fresh();
+    assert_eq!(delivery.upcoming(&policy, DUE).len(), 9);
+    let settled = attempt(&mut delivery, DUE, status(500, None), &policy);
+    let upcoming = delivery.upcoming(&policy, DUE);
+    assert_eq!(upcoming.len(), 8);
+    assert_eq!(upcoming[0].number, 2);
+    assert_eq!(Some(upcoming[0].expected_at), settled.next_attempt_at);
+    assert_eq!(
+        upcoming[1].earliest_at,
+        upcoming[0].earliest_at.after(Span::from_secs(24))
+    );
+    delivery.begin(upcoming[0].expected_at, false).unwrap();
+    assert_eq!(
+        delivery.upcoming(&policy, upcoming[0].expected_at)[0].number,
+        3
+    );
+    delivery
+        .settle(
+            DUE,
+            status(200, None),
+            Terms {
+                policy: &policy,
+                retry_after_cap: Span::from_hours(24),
+            },
+            &mut Dice::seeded(0),
+        )
+        .unwrap();
+    assert!(delivery.upcoming(&policy, DUE).is_empty());
+}
+
+/// Every state crossed with every arrow, against the picture at the top of the module.
+#[test]
+fn there_are_no_arrows_but_those_in_the_picture() {
+    let policy = fixed(1, 2);
+    let reach = |status: Status| {
+        let mut d = fresh();
+        match status {
+            Status::Pending => {}
+            Status::Held => d.hold().unwrap(),
+            Status::InProgress => drop(d.begin(DUE, false).unwrap()),
+            Status::Retrying => drop(attempt(
+                &mut d,
+                DUE,
+                Outcome::Failed(Fault::Timeout),
+                &policy,
+            )),
+            Status::Succeeded => drop(attempt(
+                &mut d,
+                DUE,
+                super::tests::status(200, None),
+                &policy,
+            )),
+            Status::Failed => drop(attempt(
+                &mut d,
+                DUE,
+                super::tests::status(400, None),
+                &policy,
+            )),
+            Status::Cancelled => d.cancel(DUE).unwrap(),
+        }
+        assert_eq!(d.status(), status);
+        d
+    };
+    type Arrow = (
+        &'static str,
+        fn(&mut Delivery) -> Result<(), IllegalTransition>,
+    );
+    let arrows: [Arrow; 9] = [
+        ("hold", |d| d.hold()),
+        ("release", |d| d.release()),
+        ("begin", |d| d.begin(DUE, false).map(drop)),
+        ("abandon", |d| d.abandon()),
+        ("settle", |d| {
+            let terms = Terms {
+                policy: &fixed(1, 2),
+                retry_after_cap: Span::ZERO,
+            };
+            d.settle(
+                DUE,
+                super::tests::status(200, None),
+                terms,
+                &mut Dice::seeded(0),
+            )
+            .map(drop)
+        }),
+        ("cancel", |d| d.cancel(DUE)),
+        ("disable", |d| d.disable(DUE)),
+        ("hasten", |d| d.hasten(DUE)),
+        ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
+    ];
+    use Status::*;
+    let legal = |from: Status, arrow: &str| -> Option<Status> {
+        match (from, arrow) {
+            (Pending | Retrying, "hold") => Some(Held),
+            (Held, "release") => Some(Pending),
+            (Pending | Retrying, "begin") => Some(InProgress),
+            (InProgress, "abandon") => Some(Pending),
+            (InProgress, "settle") => Some(Succeeded),
+            (Pending | Retrying | Held, "cancel") => Some(Cancelled),
+            (Pending | Retrying | Held, "disable") => Some(Failed),
+            (Pending | Retrying | Held, "hasten") => Some(from),
+            (Succeeded | Failed | Cancelled, "replay") => Some(Pending),
+            (_, _) => None,
+        }
+    };
+    for from in [
+        Pending, Retrying, Held, InProgress, Succeeded, Failed, Cancelled,
+    ] {
+        for (name, arrow) in arrows {
+            let mut delivery = reach(from);
+            let before = delivery.clone();
+            match (arrow(&mut delivery), legal(from, name)) {
+                (Ok(()), Some(to)) => assert_eq!(delivery.status(), to, "{from:?} {name}"),
+                (Err(error), None) => {
+                    assert_eq!(error.from, from);
+                    assert_eq!(delivery, before, "{from:?} {name} changed something");
+                }
+                (result, expected) => panic!("{from:?} {name}: {result:?}, expected {expected:?}"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn attempts_never_exceed_the_policy(
+        codes in prop::collection::vec(prop_oneof![Just(500u16), Just(404), Just(429), Just(408)], 1..40),
+        max_attempts in 1u32..20,
+        give_up_s in 1u64..100_000,
+        seed: u64,
+    ) {
+        let policy = RetryPolicy { max_attempts, jitter: Jitter::Full, ..Preset::Swift.policy() };
+        let terms = Terms { policy: &policy, retry_after_cap: Span::from_hours(24) };
+        let mut dice = Dice::seeded(seed);
+        let mut delivery = Delivery::schedule(
+            DeliveryId(1), EventId(2), EndpointId(3), None, DUE, Span::from_secs(give_up_s),
+        );
+        let mut made = 0;
+        for code in codes.iter().cycle() {
+            let Some(at) = delivery.wanted_at() else { break };
+            prop_assert!(at <= delivery.facts().give_up_at);
+            delivery.begin(at, false).unwrap();
+            delivery.settle(at, status(*code, None), terms, &mut dice).unwrap();
+            made += 1;
+            prop_assert!(made <= max_attempts);
+        }
+        prop_assert_eq!(delivery.status(), Status::Failed);
+        prop_assert_eq!(delivery.facts().attempts, made);
+    }
+}

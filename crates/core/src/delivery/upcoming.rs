@@ -1,0 +1,53 @@
+//! What is still to come: the question every customer asks.
+
+use super::{Delivery, State};
+use crate::policy::{AttemptWindow, RetryPolicy};
+use crate::time::Timestamp;
+
+/// One attempt that may still come, if those before it fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upcoming {
+    /// Its number, over all rounds.
+    pub number: u32,
+    /// Not before this.
+    pub earliest_at: Timestamp,
+    /// On average at this.
+    pub expected_at: Timestamp,
+    /// Not after this, unless its endpoint is held back.
+    pub latest_at: Timestamp,
+}
+
+impl Delivery {
+    /// The attempts that may still come under this policy, as seen at `now`.
+    ///
+    /// While one is being sent, the list begins with the one that follows if it fails now.
+    pub fn upcoming(&self, policy: &RetryPolicy, now: Timestamp) -> Vec<Upcoming> {
+        let (first_at, in_progress) = match self.state {
+            State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => {
+                (turn.at.max(now), false)
+            }
+            State::InProgress { .. } => (now, true),
+            State::Succeeded { .. } | State::Failed { .. } | State::Cancelled { .. } => {
+                return Vec::new();
+            }
+        };
+        let facts = &self.facts;
+        let first = AttemptWindow {
+            number: self.attempt_number(),
+            earliest_ms: first_at.0,
+            expected_ms: first_at.0,
+            latest_ms: first_at.0,
+        };
+        policy
+            .windows(first, facts.spent, facts.previous_delay, facts.give_up_at.0)
+            .into_iter()
+            .skip(usize::from(in_progress))
+            .map(|window| Upcoming {
+                number: window.number,
+                earliest_at: Timestamp(window.earliest_ms),
+                expected_at: Timestamp(window.expected_ms),
+                latest_at: Timestamp(window.latest_ms),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,361 @@
+//! Attempts: sending them, understanding how they ended, writing that down.
+
+use super::command::{Attempt, AttemptRecord, Command, Finish, News, Notice, Record, Ticket};
+use super::flights::{Flight, Stage};
+use super::lanes::Sweep;
+use super::{Dispatcher, Phase, STORE_PAUSE};
+use crate::classify::{Meaning, Outcome, Scope};
+use crate::delivery::{DeadReason, Delivery, Settlement, State, Terms};
+use crate::lane::{
+    Admission, Back, BreakerState, Concern, DisableCause, LaneSettings, Signal, Standing,
+    StoredTrip, TripReason, Turnover,
+};
+use crate::time::{Now, Span};
+
+/// How long a delivery rests after a fault of our own, so that one which always makes us fall does
+/// not make us fall all the time.
+const FAULT_PAUSE: Span = Span::from_secs(1);
+
+impl Dispatcher {
+    /// Sends while there are places and somebody's turn has come.
+    pub(super) fn take_turns(&mut self, now: Now, commands: &mut Vec<Command>) {
+        while self.phase == Phase::Running && !self.store_fails && self.flights.free() > 0 {
+            let Some(lane) = self.turns.next(self.flights.free()) else {
+                break;
+            };
+            self.lanes[lane].queued = false;
+            self.send_one(now, lane, commands);
+            self.attend(now, lane, commands);
+        }
+    }
+
+    fn send_one(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+        let entry = &mut self.lanes[lane];
+        let Some(known) = &entry.known else {
+            return;
+        };
+        // Things may have changed while it stood in line.
+        if !entry.backlog.has_ready() {
+            return;
+        }
+        let probe = match entry.gate.admit(now.tick) {
+            Admission::Admit { probe } => probe,
+            Admission::Wait(_) | Admission::Full | Admission::Shut => return,
+        };
+        let mut delivery = entry.backlog.take().expect("something is ready");
+        let trigger = delivery
+            .begin(now.wall, probe)
+            .expect("what is ready is waiting");
+        self.turns.took_off(known.tenant);
+        let (endpoint, id, event, number) = (
+            entry.endpoint,
+            delivery.id(),
+            delivery.facts().event,
+            delivery.attempt_number(),
+        );
+        let ticket = self.flights.begin(Flight {
+            lane,
+            stage: Stage::Sending { delivery, probe },
+        });
+        commands.push(Command::Send(Attempt {
+            ticket,
+            endpoint,
+            delivery: id,
+            event,
+            number,
+            trigger,
+        }));
+    }
+
+    pub(super) fn finished(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        finish: Finish,
+        commands: &mut Vec<Command>,
+    ) {
+        let Some(flight) = self.flights.get_mut(ticket) else {
+            return;
+        };
+        let lane = flight.lane;
+        let (delivery, probe) = match &mut flight.stage {
+            Stage::Sending { delivery, probe } => (delivery, *probe),
+            // The result is known already; this one comes again.
+            Stage::Recording(_) => return,
+        };
+        match finish {
+            Finish::OurFault => {
+                let mut delivery = delivery.clone();
+                delivery.abandon().expect("it was being sent");
+                self.flights.end(ticket);
+                self.take_back(now, lane, &delivery, probe);
+            }
+            Finish::Ran(outcome) => {
+                let mut delivery = delivery.clone();
+                let record = self.settle(now, lane, &mut delivery, outcome, probe, commands);
+                let record = Record::Attempt(Box::new(record));
+                let flight = self.flights.get_mut(ticket).expect("it is under way");
+                flight.stage = Stage::Recording(record.clone());
+                commands.push(Command::Record { ticket, record });
+            }
+        }
+        self.attend(now, lane, commands);
+    }
+
+    /// Takes back an attempt that a fault of our own ended.
+    fn take_back(&mut self, now: Now, lane: usize, delivery: &Delivery, probe: bool) {
+        let entry = &mut self.lanes[lane];
+        let known = entry
+            .known
+            .as_ref()
+            .expect("only the introduced are sent to");
+        let back = Back {
+            signal: Signal::Void,
+            probe,
+            failures_in_a_row: entry.health.consecutive_failures,
+        };
+        entry
+            .gate
+            .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
+        entry.backlog.untaken(delivery, now.wall.after(FAULT_PAUSE));
+        let tenant = known.tenant;
+        self.turns.landed(tenant, self.flights.free());
+    }
+
+    /// Decides what an attempt means for its delivery and for its endpoint.
+    fn settle(
+        &mut self,
+        now: Now,
+        lane: usize,
+        delivery: &mut Delivery,
+        outcome: Outcome,
+        probe: bool,
+        commands: &mut Vec<Command>,
+    ) -> AttemptRecord {
+        let entry = &mut self.lanes[lane];
+        let known = entry
+            .known
+            .as_ref()
+            .expect("only the introduced are sent to");
+        let settings = known.settings.clone();
+        let terms = Terms {
+            policy: &settings.policy,
+            retry_after_cap: settings.retry_after_cap,
+        };
+        let mut settlement = delivery
+            .settle(now.wall, outcome, terms, &mut self.dice)
+            .expect("it was being sent");
+        let health_before = entry.health.clone();
+        let disable = self.consequences(now, lane, &settlement, &settings, probe, commands);
+        self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
+        self.note_if_exhausted(now, lane, delivery, &settings, commands);
+        let entry = &mut self.lanes[lane];
+        entry.health.trip = stored_trip(
+            now,
+            entry.gate.breaker().state(),
+            entry.gate.breaker().failed_probes(),
+        );
+        AttemptRecord {
+            delivery: delivery.clone(),
+            settlement,
+            health: (entry.health != health_before).then(|| entry.health.clone()),
+            disable,
+        }
+    }
+
+    /// Tells the endpoint's gate and health how the attempt ended.
+    fn consequences(
+        &mut self,
+        now: Now,
+        lane: usize,
+        settlement: &Settlement,
+        settings: &LaneSettings,
+        probe: bool,
+        commands: &mut Vec<Command>,
+    ) -> Option<DisableCause> {
+        let entry = &mut self.lanes[lane];
+        let endpoint = entry.endpoint;
+        let mut notify = |news| commands.push(Command::Notify(Notice { endpoint, news }));
+        let concern = entry.health.note(now.wall, settlement.meaning);
+        let back = Back {
+            signal: signal(settlement.meaning),
+            probe,
+            failures_in_a_row: entry.health.consecutive_failures,
+        };
+        let turnover = entry
+            .gate
+            .leave(now.tick, back, &settings.breaker, &mut self.dice);
+        match turnover {
+            Some(Turnover::Tripped(reason)) => {
+                entry.backlog.spill();
+                notify(News::BreakerTripped(reason));
+            }
+            Some(Turnover::Recovered) => {
+                entry.health.note_recovered();
+                notify(News::Recovered);
+            }
+            None => {}
+        }
+        if let Some(asked) = settlement.retry_after {
+            entry.gate.keep_quiet(now.tick, asked);
+        }
+        if entry.gate.standing() == Standing::Disabled || entry.gate.standing() == Standing::Deleted
+        {
+            return None;
+        }
+        let cause = match concern {
+            Concern::Fine => return None,
+            Concern::Warn(cause) => {
+                notify(News::DisableWarning(cause));
+                return None;
+            }
+            Concern::WarnAndDisable(cause) => {
+                notify(News::DisableWarning(cause));
+                cause
+            }
+            Concern::Disable(cause) => cause,
+        };
+        notify(News::Disabled(cause));
+        entry.gate.stand(Standing::Disabled, now.tick);
+        entry.sweep = Sweep::AwaitsRecord;
+        Some(cause)
+    }
+
+    /// An attempt in flight when its endpoint was disabled or deleted completes and counts, but
+    /// nothing follows it.
+    fn end_if_endpoint_ended(
+        &self,
+        now: Now,
+        lane: usize,
+        delivery: &mut Delivery,
+        settlement: &mut Settlement,
+    ) {
+        if delivery.wanted_at().is_none() {
+            return;
+        }
+        let ended = match self.lanes[lane].gate.standing() {
+            Standing::Enabled | Standing::Paused => return,
+            Standing::Disabled => delivery.disable(now.wall),
+            Standing::Deleted => delivery.delete(now.wall),
+        };
+        ended.expect("it waits");
+        settlement.next_attempt_at = None;
+    }
+
+    /// Enough deliveries given up within a day trip the breaker.
+    fn note_if_exhausted(
+        &mut self,
+        now: Now,
+        lane: usize,
+        delivery: &Delivery,
+        settings: &LaneSettings,
+        commands: &mut Vec<Command>,
+    ) {
+        match delivery.state() {
+            State::Failed {
+                reason: DeadReason::Exhausted | DeadReason::Expired,
+                ..
+            } => {}
+            State::Failed { .. }
+            | State::Pending(_)
+            | State::Retrying(_)
+            | State::Held(_)
+            | State::InProgress { .. }
+            | State::Succeeded { .. }
+            | State::Cancelled { .. } => return,
+        }
+        let entry = &mut self.lanes[lane];
+        if entry.health.note_exhausted(now.wall) < settings.breaker.exhausted_deliveries {
+            return;
+        }
+        let reason = TripReason::ExhaustedDeliveries;
+        let turnover = entry
+            .gate
+            .trip(now.tick, reason, &settings.breaker, &mut self.dice);
+        if turnover.is_some() {
+            entry.backlog.spill();
+            commands.push(Command::Notify(Notice {
+                endpoint: entry.endpoint,
+                news: News::BreakerTripped(reason),
+            }));
+        }
+    }
+
+    pub(super) fn recorded(&mut self, now: Now, ticket: Ticket, commands: &mut Vec<Command>) {
+        let recording = self
+            .flights
+            .get_mut(ticket)
+            .is_some_and(|flight| matches!(flight.stage, Stage::Recording(_)));
+        if !recording {
+            return;
+        }
+        let Some(Flight {
+            lane,
+            stage: Stage::Recording(record),
+        }) = self.flights.end(ticket)
+        else {
+            return;
+        };
+        self.store_fails = false;
+        let entry = &mut self.lanes[lane];
+        match record {
+            Record::Attempt(record) => {
+                entry.backlog.settled(&record.delivery, now.wall);
+                let known = entry
+                    .known
+                    .as_ref()
+                    .expect("only the introduced are sent to");
+                let tenant = known.tenant;
+                let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
+                self.turns.landed(tenant, self.flights.free());
+                if awaited {
+                    self.sweep(lane, DeadReason::EndpointDisabled, commands);
+                }
+            }
+            Record::Cancel { delivery, .. } => entry.backlog.unclaim(delivery, now.wall),
+        }
+        self.attend(now, lane, commands);
+    }
+
+    pub(super) fn record_failed(&mut self, now: Now, ticket: Ticket) {
+        let again = now.tick.after(STORE_PAUSE);
+        if let Some(Flight {
+            stage: Stage::Recording(_),
+            ..
+        }) = self.flights.get_mut(ticket)
+        {
+            self.store_fails = true;
+            let waits = self.unwritten.iter().any(|(_, other)| *other == ticket);
+            if !waits {
+                self.unwritten.push_back((again, ticket));
+            }
+        }
+    }
+}
+
+/// What the end of an attempt says about the destination.
+fn signal(meaning: Meaning) -> Signal {
+    match meaning {
+        Meaning::Success => Signal::Up,
+        Meaning::Failure(failure) => match failure.scope {
+            Scope::Destination => Signal::Down,
+            Scope::Delivery => Signal::Aside,
+        },
+    }
+}
+
+fn stored_trip(now: Now, breaker: BreakerState, failed_probes: u32) -> Option<StoredTrip> {
+    match breaker {
+        BreakerState::Passing => None,
+        BreakerState::Tripped { until, reason } => Some(StoredTrip {
+            until: now.wall_at(until),
+            reason,
+            failed_probes,
+        }),
+        BreakerState::Probing { reason } => Some(StoredTrip {
+            until: now.wall,
+            reason,
+            failed_probes,
+        }),
+    }
+}

@@ -1,0 +1,78 @@
+//! What is under way: attempts being made, and results being written down.
+
+use slab::Slab;
+
+use super::command::{Record, Ticket};
+use crate::delivery::Delivery;
+
+/// One attempt from the moment it is sent until its result is on disk.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) lane: usize,
+    pub(super) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The attempt is being made.
+    Sending { delivery: Delivery, probe: bool },
+    /// Its result is being written down.
+    Recording(Record),
+}
+
+/// All flights. Each holds one of a limited number of places until its result is on disk, so a slow
+/// disk slows the sending down instead of piling up results.
+#[derive(Debug)]
+pub(super) struct Flights {
+    places: Slab<(u32, Flight)>,
+    capacity: usize,
+    next_serial: u32,
+}
+
+impl Flights {
+    pub(super) fn new(capacity: usize) -> Flights {
+        assert!(capacity > 0, "nothing could ever be sent");
+        Flights {
+            places: Slab::new(),
+            capacity,
+            next_serial: 0,
+        }
+    }
+
+    /// How many more may begin.
+    pub(super) fn free(&self) -> usize {
+        // What is being called off takes a place too, and may go beyond the limit.
+        self.capacity.saturating_sub(self.places.len())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn begin(&mut self, flight: Flight) -> Ticket {
+        let serial = self.next_serial;
+        self.next_serial = serial.wrapping_add(1);
+        let index = self.places.insert((serial, flight));
+        Ticket {
+            index: u32::try_from(index).expect("flights are few"),
+            serial,
+        }
+    }
+
+    /// The flight with this ticket, unless it has ended.
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Flight> {
+        self.places
+            .get_mut(ticket.index as usize)
+            .filter(|(serial, _)| *serial == ticket.serial)
+            .map(|(_, flight)| flight)
+    }
+
+    pub(super) fn end(&mut self, ticket: Ticket) -> Option<Flight> {
+        self.get_mut(ticket)?;
+        Some(self.places.remove(ticket.index as usize).1)
+    }
+}

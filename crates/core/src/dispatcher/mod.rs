@@ -1,0 +1,279 @@
+//! Who is sent to next, over all endpoints.
+//!
+//! [`Dispatcher::handle`] takes one [`Input`] at a time and returns what to do as [`Command`]s. It
+//! never waits and touches nothing: the shell acts, and reports back. It promises:
+//!
+//! - work is asked for per endpoint, only where its gate has room; memory grows with busy endpoints,
+//!   never with the backlog;
+//! - what was just accepted goes straight to its lane, without a detour over the disk;
+//! - tenants, and the lanes of each, take turns; no endpoint can keep another waiting;
+//! - a result is held until it is on disk, and while the disk fails nothing new is sent;
+//! - a fault of our own spends no attempt;
+//! - no attempt begins after an endpoint was disabled, paused or deleted, or a delivery called off;
+//! - an input that comes late or twice changes nothing;
+//! - whenever nothing can be done now, it says when or after what to look again.
+
+mod attempts;
+mod command;
+mod flights;
+mod lanes;
+mod timers;
+mod turns;
+
+pub use command::{
+    Attempt, AttemptRecord, Command, Finish, Input, Introduction, News, Notice, Record, Ticket,
+    Wake,
+};
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use self::flights::{Flight, Flights, Stage};
+use self::lanes::Lane;
+use self::timers::Timers;
+use self::turns::Turns;
+use crate::delivery::Delivery;
+use crate::dice::Dice;
+use crate::id::{DeliveryId, EndpointId};
+use crate::lane::{BreakerState, Health, Standing};
+use crate::time::{Now, Span, Tick, Timestamp};
+
+/// How many timers one call looks at. The rest are due at once, so the next call comes at once.
+const TIMERS_PER_CALL: usize = 1_024;
+/// How long to wait before a failed write or read is tried again.
+pub const STORE_PAUSE: Span = Span::from_millis(500);
+
+/// What a dispatcher may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Attempts under way at once, over all endpoints, counted until their results are on disk.
+    pub max_flights: usize,
+    /// Deliveries each lane keeps ready in memory.
+    pub ready_per_lane: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_flights: 4_096,
+            ready_per_lane: 64,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Draining,
+    Drained,
+}
+
+/// Decides who is sent to next.
+#[derive(Debug)]
+pub struct Dispatcher {
+    limits: Limits,
+    dice: Dice,
+    phase: Phase,
+    lanes: Slab<Lane>,
+    by_endpoint: FxHashMap<EndpointId, usize>,
+    turns: Turns,
+    flights: Flights,
+    ticks: Timers<Tick>,
+    dues: Timers<Timestamp>,
+    next_fetch: u64,
+    /// Records that could not be written, and when to try them again.
+    unwritten: VecDeque<(Tick, Ticket)>,
+    /// The last record could not be written: send nothing whose result might be lost.
+    store_fails: bool,
+}
+
+/// A look at one lane from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaneView {
+    /// Its breaker.
+    pub breaker: BreakerState,
+    /// Its standing.
+    pub standing: Standing,
+    /// How many are in flight.
+    pub in_flight: u32,
+    /// How many are ready in memory.
+    pub ready: usize,
+    /// True while deliveries to it are held.
+    pub holds: bool,
+    /// What is remembered of it.
+    pub health: Health,
+}
+
+impl Dispatcher {
+    /// A dispatcher that has heard of nothing yet.
+    pub fn new(limits: Limits, dice: Dice) -> Dispatcher {
+        Dispatcher {
+            limits,
+            dice,
+            phase: Phase::Running,
+            lanes: Slab::new(),
+            by_endpoint: FxHashMap::default(),
+            turns: Turns::default(),
+            flights: Flights::new(limits.max_flights),
+            ticks: Timers::new(),
+            dues: Timers::new(),
+            next_fetch: 0,
+            unwritten: VecDeque::new(),
+            store_fails: false,
+        }
+    }
+
+    /// Takes in what happened; adds what is to be done to `commands`.
+    pub fn handle(&mut self, now: Now, input: Input, commands: &mut Vec<Command>) {
+        match input {
+            Input::Accepted(deliveries) => self.accepted(now, deliveries, commands),
+            Input::Work { endpoint, due } => self.work(now, endpoint, due, commands),
+            Input::Introduced(introduction) => self.introduced(now, introduction, commands),
+            Input::NoSuchEndpoint(endpoint) => self.no_such_endpoint(now, endpoint, commands),
+            Input::Stand { endpoint, standing } => self.stand(now, endpoint, standing, commands),
+            Input::Fetched {
+                ticket,
+                endpoint,
+                fetched,
+            } => {
+                if let Some(lane) = self.find(endpoint)
+                    && self.lanes[lane].backlog.end_fetch(ticket, fetched)
+                {
+                    self.attend(now, lane, commands);
+                }
+            }
+            Input::FetchFailed { ticket, endpoint } => {
+                let again = now.wall.after(STORE_PAUSE);
+                if let Some(lane) = self.find(endpoint)
+                    && self.lanes[lane].backlog.fail_fetch(ticket, again)
+                {
+                    self.attend(now, lane, commands);
+                }
+            }
+            Input::Finished { ticket, finish } => self.finished(now, ticket, finish, commands),
+            Input::Recorded { ticket } => self.recorded(now, ticket, commands),
+            Input::RecordFailed { ticket } => self.record_failed(now, ticket),
+            Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
+            Input::Swept(endpoint) => self.swept(now, endpoint, commands),
+            Input::Tick => {}
+            Input::Shutdown => {
+                if self.phase == Phase::Running {
+                    self.phase = Phase::Draining;
+                }
+            }
+        }
+        self.look_at_timers(now, commands);
+        self.take_turns(now, commands);
+        if self.phase == Phase::Draining && self.flights.is_empty() {
+            self.phase = Phase::Drained;
+            commands.push(Command::Drained);
+        }
+    }
+
+    /// When the dispatcher wants to hear [`Input::Tick`] if nothing else happens before.
+    pub fn wake(&self) -> Wake {
+        let unwritten = self.unwritten.front().map(|(at, _)| *at);
+        let tick = match (self.ticks.earliest(), unwritten) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Wake {
+            tick,
+            wall: self.dues.earliest(),
+        }
+    }
+
+    /// How many endpoints it keeps in mind.
+    pub fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// How many attempts are under way or being recorded.
+    pub fn flight_count(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// A look at one lane, if it is in mind.
+    pub fn lane(&self, endpoint: EndpointId) -> Option<LaneView> {
+        let lane = &self.lanes[self.find(endpoint)?];
+        Some(LaneView {
+            breaker: lane.gate.breaker().state(),
+            standing: lane.gate.standing(),
+            in_flight: lane.gate.in_flight(),
+            ready: lane.backlog.ready_len(),
+            holds: lane.gate.holds(),
+            health: lane.health.clone(),
+        })
+    }
+
+    fn find(&self, endpoint: EndpointId) -> Option<usize> {
+        self.by_endpoint.get(&endpoint).copied()
+    }
+
+    fn accepted(&mut self, now: Now, deliveries: Vec<Delivery>, commands: &mut Vec<Command>) {
+        for delivery in deliveries {
+            let lane = self.find_or_open(delivery.facts().endpoint, commands);
+            self.lanes[lane].backlog.offer(delivery, now.wall);
+            self.attend(now, lane, commands);
+        }
+    }
+
+    fn work(
+        &mut self,
+        now: Now,
+        endpoint: EndpointId,
+        due: Timestamp,
+        commands: &mut Vec<Command>,
+    ) {
+        let lane = self.find_or_open(endpoint, commands);
+        self.lanes[lane].backlog.note_stored(due);
+        self.attend(now, lane, commands);
+    }
+
+    fn cancel(
+        &mut self,
+        now: Now,
+        endpoint: EndpointId,
+        delivery: DeliveryId,
+        commands: &mut Vec<Command>,
+    ) {
+        let lane = self.find_or_open(endpoint, commands);
+        if !self.lanes[lane].backlog.claim(delivery) {
+            commands.push(Command::TooLateToCancel(delivery));
+            return;
+        }
+        let record = Record::Cancel {
+            delivery,
+            at: now.wall,
+        };
+        let ticket = self.flights.begin(Flight {
+            lane,
+            stage: Stage::Recording(record.clone()),
+        });
+        commands.push(Command::Record { ticket, record });
+    }
+
+    fn look_at_timers(&mut self, now: Now, commands: &mut Vec<Command>) {
+        for _ in 0..TIMERS_PER_CALL {
+            let Some(lane) = self.ticks.due(now.tick).or_else(|| self.dues.due(now.wall)) else {
+                break;
+            };
+            self.attend(now, lane, commands);
+        }
+        while let Some((_, ticket)) = self.unwritten.pop_front_if(|(at, _)| *at <= now.tick) {
+            if let Some(Flight {
+                stage: Stage::Recording(record),
+                ..
+            }) = self.flights.get_mut(ticket)
+            {
+                let record = record.clone();
+                commands.push(Command::Record { ticket, record });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

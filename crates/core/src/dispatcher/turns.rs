@@ -1,0 +1,203 @@
+//! Whose turn it is.
+//!
+//! Tenants take turns, and within a tenant its lanes take turns, so neither a tenant with a thousand
+//! endpoints nor one with a million deliveries crowds out the rest. A tenant may also hold only a
+//! share of the places: as long as its flights are fewer than four times what is still free. One
+//! tenant whose receivers all hang thus fills four fifths of the places and no more, and the less is
+//! free the less each one gets.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::id::TenantId;
+
+/// How many times the free places a tenant may hold.
+const SHARE: usize = 4;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Idle,
+    InRing,
+    Parked,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    id: TenantId,
+    lanes: usize,
+    flights: usize,
+    ready: VecDeque<usize>,
+    place: Place,
+}
+
+/// The order in which lanes are served.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    tenants: Slab<Tenant>,
+    by_id: FxHashMap<TenantId, usize>,
+    ring: VecDeque<usize>,
+    /// Tenants that hold their share already; the one that holds least comes first.
+    parked: BTreeSet<(usize, usize)>,
+}
+
+impl Turns {
+    /// The tenant's index; one more lane belongs to it.
+    pub(super) fn join(&mut self, id: &TenantId) -> usize {
+        let index = match self.by_id.get(id) {
+            Some(index) => *index,
+            None => {
+                let index = self.tenants.insert(Tenant {
+                    id: id.clone(),
+                    lanes: 0,
+                    flights: 0,
+                    ready: VecDeque::new(),
+                    place: Place::Idle,
+                });
+                self.by_id.insert(id.clone(), index);
+                index
+            }
+        };
+        self.tenants[index].lanes += 1;
+        index
+    }
+
+    /// One lane fewer belongs to the tenant; with its last one the tenant is forgotten.
+    pub(super) fn part(&mut self, tenant: usize) {
+        let entry = &mut self.tenants[tenant];
+        entry.lanes -= 1;
+        if entry.lanes == 0 {
+            assert_eq!(
+                entry.flights, 0,
+                "a lane was forgotten with a flight under way"
+            );
+            assert_eq!(
+                entry.place,
+                Place::Idle,
+                "a lane was forgotten while it waited its turn"
+            );
+            let entry = self.tenants.remove(tenant);
+            self.by_id.remove(&entry.id);
+        }
+    }
+
+    /// Puts a lane in line. The caller sees to it that a lane stands in line once.
+    pub(super) fn enqueue(&mut self, tenant: usize, lane: usize) {
+        let entry = &mut self.tenants[tenant];
+        entry.ready.push_back(lane);
+        if entry.place == Place::Idle {
+            entry.place = Place::InRing;
+            self.ring.push_back(tenant);
+        }
+    }
+
+    /// The lane whose turn it is, with `free` places left.
+    pub(super) fn next(&mut self, free: usize) -> Option<usize> {
+        loop {
+            let tenant = self.ring.pop_front()?;
+            let entry = &mut self.tenants[tenant];
+            if entry.flights > SHARE * free {
+                entry.place = Place::Parked;
+                self.parked.insert((entry.flights, tenant));
+                continue;
+            }
+            let lane = entry.ready.pop_front();
+            if entry.ready.is_empty() {
+                entry.place = Place::Idle;
+            } else {
+                self.ring.push_back(tenant);
+            }
+            if lane.is_some() {
+                return lane;
+            }
+        }
+    }
+
+    /// A flight of this tenant's began.
+    pub(super) fn took_off(&mut self, tenant: usize) {
+        self.count(tenant, |flights| flights + 1);
+    }
+
+    /// A flight of this tenant's ended, which leaves `free` places.
+    pub(super) fn landed(&mut self, tenant: usize, free: usize) {
+        self.count(tenant, |flights| {
+            flights.checked_sub(1).expect("it had taken off")
+        });
+        while let Some((flights, tenant)) = self.parked.first().copied() {
+            if flights > SHARE * free {
+                break;
+            }
+            self.parked.pop_first();
+            self.tenants[tenant].place = Place::InRing;
+            self.ring.push_back(tenant);
+        }
+    }
+
+    fn count(&mut self, tenant: usize, change: impl Fn(usize) -> usize) {
+        let entry = &mut self.tenants[tenant];
+        let before = entry.flights;
+        entry.flights = change(before);
+        if entry.place == Place::Parked {
+            self.parked.remove(&(before, tenant));
+            self.parked.insert((entry.flights, tenant));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(turns: &mut Turns, name: &str) -> usize {
+        turns.join(&name.parse().unwrap())
+    }
+
+    #[test]
+    fn tenants_take_turns_whatever_the_number_of_their_lanes() {
+        let mut turns = Turns::default();
+        let (big, small) = (tenant(&mut turns, "big"), tenant(&mut turns, "small"));
+        for lane in 0..100 {
+            turns.enqueue(big, lane);
+        }
+        turns.enqueue(small, 1_000);
+        turns.enqueue(small, 1_001);
+        let served: Vec<usize> = (0..6).map_while(|_| turns.next(10)).collect();
+        assert_eq!(served, [0, 1_000, 1, 1_001, 2, 3]);
+    }
+
+    #[test]
+    fn a_tenant_whose_flights_never_land_leaves_room_for_others() {
+        const PLACES: usize = 100;
+        let mut turns = Turns::default();
+        let (hog, other) = (tenant(&mut turns, "hog"), tenant(&mut turns, "other"));
+        for lane in 0..1_000 {
+            turns.enqueue(hog, lane);
+        }
+        let mut taken = 0;
+        while turns.next(PLACES - taken).is_some() {
+            turns.took_off(hog);
+            taken += 1;
+        }
+        assert_eq!(taken, 81);
+        turns.enqueue(other, 5_000);
+        assert_eq!(turns.next(PLACES - taken), Some(5_000));
+        turns.took_off(other);
+        taken += 1;
+        assert_eq!(turns.next(PLACES - taken), None);
+        // One landing lets the hog back in once it holds no more than its share.
+        turns.landed(hog, PLACES - taken + 1);
+        turns.landed(hog, PLACES - taken + 2);
+        assert!(turns.next(PLACES - taken + 2).is_some());
+    }
+
+    #[test]
+    fn a_tenant_without_lanes_is_forgotten() {
+        let mut turns = Turns::default();
+        let first = tenant(&mut turns, "acme");
+        assert_eq!(tenant(&mut turns, "acme"), first);
+        turns.part(first);
+        turns.part(first);
+        assert!(turns.tenants.is_empty() && turns.by_id.is_empty());
+    }
+}

@@ -1,0 +1,469 @@
+//! Leaving a destination alone while it is down.
+//!
+//! The breaker is `Passing`, `Tripped` or `Probing`. It promises:
+//!
+//! - it trips on *sustained* failure of the destination: too large a share of recent requests, too
+//!   many in a row, or too many deliveries given up; never on refused payloads;
+//! - while tripped it lets nothing pass until its time has come, and then one single probe;
+//! - a probe that comes back well closes it; one that fails trips it again, for longer;
+//! - how long is drawn by dice, so that breakers which tripped together do not probe together.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dice::Dice;
+use crate::time::{Span, Tick};
+
+/// When a breaker trips, and for how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BreakerSettings {
+    /// How far back the failure ratio looks.
+    pub window: Span,
+    /// How many results the window must hold before the ratio means anything.
+    pub min_samples: u32,
+    /// The share of failures that trips it.
+    pub failure_ratio: f64,
+    /// So many failures in a row trip it, however slowly they come.
+    pub consecutive_failures: u32,
+    /// So many deliveries given up within a day trip it.
+    pub exhausted_deliveries: u32,
+    /// How long it stays tripped before the first probe.
+    pub first_wait: Span,
+    /// The longest wait between two probes; each failed one doubles it up to here.
+    pub longest_wait: Span,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> BreakerSettings {
+        BreakerSettings {
+            window: Span::from_secs(60),
+            min_samples: 20,
+            failure_ratio: 0.5,
+            consecutive_failures: 20,
+            exhausted_deliveries: 10,
+            first_wait: Span::from_secs(5),
+            longest_wait: Span::from_mins(5),
+        }
+    }
+}
+
+/// Why a breaker tripped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TripReason {
+    /// Too large a share of recent requests failed.
+    FailureRatio,
+    /// Too many failed in a row.
+    ConsecutiveFailures,
+    /// Too many deliveries were given up within a day.
+    ExhaustedDeliveries,
+}
+
+/// What a result says about the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It took the delivery.
+    Up,
+    /// It is there, but did not want this delivery.
+    Aside,
+    /// It failed.
+    Down,
+    /// Nothing: the fault was ours.
+    Void,
+}
+
+/// The breaker's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Everything may pass.
+    Passing,
+    /// Nothing may pass until `until`, and then one probe.
+    Tripped {
+        /// When a probe may go.
+        until: Tick,
+        /// Why it tripped.
+        reason: TripReason,
+    },
+    /// One probe is out; nothing else may pass.
+    Probing {
+        /// Why it tripped.
+        reason: TripReason,
+    },
+}
+
+/// What a breaker says to a delivery that wants to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Go.
+    Open,
+    /// Go, as the probe.
+    Probe,
+    /// Not before this.
+    Wait(Tick),
+    /// Not before the probe is back.
+    AwaitProbe,
+}
+
+/// A change of state that people want to hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turnover {
+    /// It tripped.
+    Tripped(TripReason),
+    /// The destination is back.
+    Recovered,
+}
+
+/// How finely the window is divided.
+const SLICES: usize = 6;
+/// A probe that a fault of ours ended is tried again after this.
+const FAULT_WAIT: Span = Span::from_secs(1);
+/// Each wait is spread by a fifth to either side.
+const SPREAD_PERCENT: u64 = 20;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slice {
+    number: u64,
+    up: u32,
+    down: u32,
+}
+
+/// One endpoint's breaker.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    state: BreakerState,
+    failed_probes: u32,
+    slices: [Slice; SLICES],
+}
+
+impl Default for Breaker {
+    fn default() -> Breaker {
+        Breaker {
+            state: BreakerState::Passing,
+            failed_probes: 0,
+            slices: [Slice::default(); SLICES],
+        }
+    }
+}
+
+impl Breaker {
+    /// A breaker that had tripped before the process began.
+    pub fn tripped(until: Tick, reason: TripReason, failed_probes: u32) -> Breaker {
+        Breaker {
+            state: BreakerState::Tripped { until, reason },
+            failed_probes,
+            ..Breaker::default()
+        }
+    }
+
+    /// Its state.
+    pub fn state(&self) -> BreakerState {
+        self.state
+    }
+
+    /// How many probes in a row have failed.
+    pub fn failed_probes(&self) -> u32 {
+        self.failed_probes
+    }
+
+    /// Whether something may pass.
+    pub fn passage(&self, now: Tick) -> Passage {
+        match self.state {
+            BreakerState::Passing => Passage::Open,
+            BreakerState::Tripped { until, .. } if until <= now => Passage::Probe,
+            BreakerState::Tripped { until, .. } => Passage::Wait(until),
+            BreakerState::Probing { .. } => Passage::AwaitProbe,
+        }
+    }
+
+    /// Sends the probe.
+    ///
+    /// # Panics
+    /// If no probe may go: whoever sends one must have asked.
+    pub fn send_probe(&mut self, now: Tick) {
+        self.state = match self.state {
+            BreakerState::Tripped { until, reason } if until <= now => {
+                BreakerState::Probing { reason }
+            }
+            BreakerState::Passing | BreakerState::Tripped { .. } | BreakerState::Probing { .. } => {
+                panic!("a probe was sent that nobody allowed")
+            }
+        };
+    }
+
+    /// Takes in the result of an ordinary request, after `in_a_row` failures in a row.
+    ///
+    /// One that was sent before the breaker tripped and comes back after says nothing new.
+    pub fn result(
+        &mut self,
+        now: Tick,
+        signal: Signal,
+        in_a_row: u32,
+        settings: &BreakerSettings,
+        dice: &mut Dice,
+    ) -> Option<Turnover> {
+        match self.state {
+            BreakerState::Passing => {}
+            BreakerState::Tripped { .. } | BreakerState::Probing { .. } => return None,
+        }
+        let slice = self.slice(now, settings);
+        match signal {
+            Signal::Up => slice.up += 1,
+            Signal::Down => slice.down += 1,
+            Signal::Aside | Signal::Void => return None,
+        }
+        if signal == Signal::Up {
+            return None;
+        }
+        let reason = self.reason_to_trip(now, in_a_row, settings)?;
+        Some(self.trip(now, reason, settings, dice))
+    }
+
+    /// Takes in the result of the probe.
+    pub fn probe_result(
+        &mut self,
+        now: Tick,
+        signal: Signal,
+        settings: &BreakerSettings,
+        dice: &mut Dice,
+    ) -> Option<Turnover> {
+        let reason = match self.state {
+            BreakerState::Probing { reason } => reason,
+            // Somebody closed the breaker by hand while the probe was out.
+            BreakerState::Passing | BreakerState::Tripped { .. } => return None,
+        };
+        match signal {
+            Signal::Up | Signal::Aside => {
+                self.close();
+                Some(Turnover::Recovered)
+            }
+            Signal::Down => {
+                self.failed_probes = self.failed_probes.saturating_add(1);
+                let until = now.after(self.wait(settings, dice));
+                self.state = BreakerState::Tripped { until, reason };
+                None
+            }
+            Signal::Void => {
+                let until = now.after(FAULT_WAIT);
+                self.state = BreakerState::Tripped { until, reason };
+                None
+            }
+        }
+    }
+
+    /// Trips a passing breaker.
+    pub fn trip(
+        &mut self,
+        now: Tick,
+        reason: TripReason,
+        settings: &BreakerSettings,
+        dice: &mut Dice,
+    ) -> Turnover {
+        self.failed_probes = 0;
+        let until = now.after(self.wait(settings, dice));
+        self.state = BreakerState::Tripped { until, reason };
+        Turnover::Tripped(reason)
+    }
+
+    /// Lets everything pass again and forgets the past.
+    pub fn close(&mut self) {
+        *self = Breaker::default();
+    }
+
+    fn wait(&self, settings: &BreakerSettings, dice: &mut Dice) -> Span {
+        let doublings = self.failed_probes.min(32);
+        let nominal = settings
+            .first_wait
+            .times(1 << doublings)
+            .min(settings.longest_wait)
+            .as_millis();
+        let reach = nominal / 100 * SPREAD_PERCENT;
+        Span::from_millis(dice.between(nominal - reach, nominal.saturating_add(reach)))
+    }
+
+    fn reason_to_trip(
+        &self,
+        now: Tick,
+        in_a_row: u32,
+        settings: &BreakerSettings,
+    ) -> Option<TripReason> {
+        if in_a_row >= settings.consecutive_failures {
+            return Some(TripReason::ConsecutiveFailures);
+        }
+        let oldest = (slice_number(now, settings) + 1).saturating_sub(SLICES as u64);
+        let (up, down) = self
+            .slices
+            .iter()
+            .filter(|slice| slice.number >= oldest)
+            .fold((0, 0), |(up, down), slice| {
+                (up + slice.up, down + slice.down)
+            });
+        let samples = up + down;
+        let too_many = f64::from(down) >= settings.failure_ratio * f64::from(samples);
+        (samples >= settings.min_samples && too_many).then_some(TripReason::FailureRatio)
+    }
+
+    fn slice(&mut self, now: Tick, settings: &BreakerSettings) -> &mut Slice {
+        let number = slice_number(now, settings);
+        let slice = &mut self.slices[number as usize % SLICES];
+        if slice.number != number {
+            *slice = Slice {
+                number,
+                ..Slice::default()
+            };
+        }
+        slice
+    }
+}
+
+fn slice_number(now: Tick, settings: &BreakerSettings) -> u64 {
+    now.0 / (settings.window.as_millis() / SLICES as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn feed(breaker: &mut Breaker, signals: &[(u64, Signal)]) -> Option<Turnover> {
+        let settings = BreakerSettings::default();
+        let mut in_a_row = 0;
+        let mut dice = Dice::seeded(1);
+        let mut turnover = None;
+        for (ms, signal) in signals {
+            in_a_row = match signal {
+                Signal::Down => in_a_row + 1,
+                Signal::Up => 0,
+                Signal::Aside | Signal::Void => in_a_row,
+            };
+            let result = breaker.result(Tick(*ms), *signal, in_a_row, &settings, &mut dice);
+            turnover = turnover.or(result);
+        }
+        turnover
+    }
+
+    fn until(breaker: &Breaker) -> Tick {
+        match breaker.state() {
+            BreakerState::Tripped { until, .. } => until,
+            state @ (BreakerState::Passing | BreakerState::Probing { .. }) => panic!("{state:?}"),
+        }
+    }
+
+    #[test]
+    fn trips_on_the_share_of_failures_once_there_are_enough() {
+        let mixed: Vec<_> = (0..20)
+            .map(|n| (n * 100, if n % 2 == 0 { Signal::Up } else { Signal::Down }))
+            .collect();
+        assert_eq!(feed(&mut Breaker::default(), &mixed[..19]), None);
+        let tripped = Some(Turnover::Tripped(TripReason::FailureRatio));
+        assert_eq!(feed(&mut Breaker::default(), &mixed), tripped);
+        let mostly_well: Vec<_> = (0..200)
+            .map(|n| (n * 10, if n % 5 == 0 { Signal::Down } else { Signal::Up }))
+            .collect();
+        assert_eq!(feed(&mut Breaker::default(), &mostly_well), None);
+    }
+
+    #[test]
+    fn the_past_is_forgotten_after_the_window() {
+        let mut history: Vec<_> = (0..19).map(|n| (n * 10, Signal::Down)).collect();
+        history.push((200, Signal::Up));
+        history.extend((0..18).map(|n| (70_000 + n, Signal::Down)));
+        assert_eq!(feed(&mut Breaker::default(), &history), None);
+    }
+
+    #[test]
+    fn trips_on_failures_in_a_row_however_slow() {
+        let slow: Vec<_> = (0..20).map(|n| (n * 3_600_000, Signal::Down)).collect();
+        assert_eq!(feed(&mut Breaker::default(), &slow[..19]), None);
+        let tripped = Some(Turnover::Tripped(TripReason::ConsecutiveFailures));
+        assert_eq!(feed(&mut Breaker::default(), &slow), tripped);
+    }
+
+    #[test]
+    fn refused_payloads_and_our_own_faults_never_trip_it() {
+        for signal in [Signal::Aside, Signal::Void] {
+            let history: Vec<_> = (0..1_000).map(|n| (n, signal)).collect();
+            assert_eq!(feed(&mut Breaker::default(), &history), None);
+        }
+    }
+
+    #[test]
+    fn waits_longer_after_each_failed_probe_up_to_the_longest() {
+        let settings = BreakerSettings::default();
+        let mut dice = Dice::seeded(5);
+        let mut breaker = Breaker::default();
+        breaker.trip(Tick(0), TripReason::FailureRatio, &settings, &mut dice);
+        let mut waits = Vec::new();
+        let mut now = Tick(0);
+        for _ in 0..9 {
+            waits.push(until(&breaker).since(now).as_secs_f64());
+            now = until(&breaker);
+            breaker.send_probe(now);
+            assert_eq!(
+                breaker.probe_result(now, Signal::Down, &settings, &mut dice),
+                None
+            );
+        }
+        for (wait, nominal) in waits
+            .iter()
+            .zip([5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0])
+        {
+            assert!((wait - nominal).abs() <= nominal * 0.2, "{waits:?}");
+        }
+        let exact: Vec<_> = waits
+            .iter()
+            .zip([5.0, 10.0, 20.0])
+            .filter(|(w, n)| **w == *n)
+            .collect();
+        assert!(exact.len() < 3, "nothing was spread: {waits:?}");
+    }
+
+    #[test]
+    fn a_probe_that_our_own_fault_ended_does_not_count_against_the_destination() {
+        let settings = BreakerSettings::default();
+        let mut dice = Dice::seeded(5);
+        let mut breaker = Breaker::tripped(Tick(0), TripReason::FailureRatio, 3);
+        breaker.send_probe(Tick(0));
+        breaker.probe_result(Tick(10), Signal::Void, &settings, &mut dice);
+        assert_eq!(breaker.failed_probes(), 3);
+        assert_eq!(until(&breaker), Tick(10).after(FAULT_WAIT));
+    }
+
+    proptest! {
+        /// Over any history: nothing passes while tripped, one probe at a time, every wait ends.
+        #[test]
+        fn keeps_its_promises(steps in prop::collection::vec((0u64..4_000, 0u8..4), 1..600), seed: u64) {
+            let settings = BreakerSettings::default();
+            let mut dice = Dice::seeded(seed);
+            let mut breaker = Breaker::default();
+            let (mut now, mut in_a_row, mut probe_out) = (Tick(0), 0, false);
+            for (pause, signal) in steps {
+                now = Tick(now.0 + pause);
+                let signal = [Signal::Up, Signal::Down, Signal::Down, Signal::Aside][signal as usize];
+                match breaker.passage(now) {
+                    Passage::Open => {
+                        prop_assert_eq!(breaker.state(), BreakerState::Passing);
+                        in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
+                        if breaker.result(now, signal, in_a_row, &settings, &mut dice).is_some() {
+                            in_a_row = 0;
+                        }
+                    }
+                    Passage::Probe => {
+                        prop_assert!(!probe_out);
+                        prop_assert!(until(&breaker) <= now);
+                        breaker.send_probe(now);
+                        probe_out = true;
+                    }
+                    Passage::Wait(until) => {
+                        prop_assert!(until > now);
+                        prop_assert!(until.since(now) <= settings.longest_wait.times(2));
+                        prop_assert_eq!(breaker.passage(until), Passage::Probe);
+                    }
+                    Passage::AwaitProbe => {
+                        prop_assert!(probe_out);
+                        breaker.probe_result(now, signal, &settings, &mut dice);
+                        probe_out = false;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! At most so many a second.
+//!
+//! The generic cell rate algorithm: one number, the *theoretical arrival time* of the next request
+//! if all came evenly spaced. In any stretch of `t` seconds it lets at most `burst + t × rate`
+//! through, and it knows exactly when it will let the next one through, so nobody has to ask twice.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Tick;
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_SECOND: f64 = 1e9;
+
+/// The lowest rate: one in about three hours.
+pub const MIN_PER_SECOND: f64 = 0.0001;
+/// The highest rate.
+pub const MAX_PER_SECOND: f64 = 100_000.0;
+/// The largest burst.
+pub const MAX_BURST: u32 = 100_000;
+
+/// How many requests an endpoint takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RateLimit {
+    /// Sustained, per second.
+    pub per_second: f64,
+    /// At once, after a quiet time.
+    pub burst: u32,
+}
+
+impl Default for RateLimit {
+    fn default() -> RateLimit {
+        RateLimit {
+            per_second: 50.0,
+            burst: 100,
+        }
+    }
+}
+
+impl RateLimit {
+    fn interval_ns(self) -> u64 {
+        let per_second = self.per_second.clamp(MIN_PER_SECOND, MAX_PER_SECOND);
+        // Rounded up: the limit is a promise to the receiver.
+        (NS_PER_SECOND / per_second).ceil() as u64
+    }
+
+    fn tolerance_ns(self) -> u64 {
+        let spare = u64::from(self.burst.clamp(1, MAX_BURST) - 1);
+        self.interval_ns().saturating_mul(spare)
+    }
+}
+
+/// The state of one endpoint's rate limit.
+#[derive(Clone, Debug)]
+pub struct RateBucket {
+    interval_ns: u64,
+    tolerance_ns: u64,
+    theoretical_arrival_ns: u64,
+}
+
+impl RateBucket {
+    /// A bucket as it stands when the process begins: just used up, because the process before us
+    /// may have done so. Some `burst / rate` seconds into our life it is full.
+    pub fn new(limit: RateLimit) -> RateBucket {
+        let (interval_ns, tolerance_ns) = (limit.interval_ns(), limit.tolerance_ns());
+        RateBucket {
+            interval_ns,
+            tolerance_ns,
+            theoretical_arrival_ns: tolerance_ns.saturating_add(interval_ns),
+        }
+    }
+
+    /// Changes the limit. What the old one had used up stays used up.
+    pub fn set_limit(&mut self, limit: RateLimit, now: Tick) {
+        self.interval_ns = limit.interval_ns();
+        self.tolerance_ns = limit.tolerance_ns();
+        let empty_ns = nanoseconds(now)
+            .saturating_add(self.tolerance_ns)
+            .saturating_add(self.interval_ns);
+        self.theoretical_arrival_ns = self.theoretical_arrival_ns.min(empty_ns);
+    }
+
+    /// When the next request may go.
+    pub fn opens_at(&self) -> Tick {
+        rounded_up(
+            self.theoretical_arrival_ns
+                .saturating_sub(self.tolerance_ns),
+        )
+    }
+
+    /// When the whole burst is available again.
+    pub fn full_at(&self) -> Tick {
+        rounded_up(self.theoretical_arrival_ns)
+    }
+
+    /// Spends one request.
+    ///
+    /// # Panics
+    /// If the bucket is not open: whoever spends must have asked.
+    pub fn spend(&mut self, now: Tick) {
+        assert!(self.opens_at() <= now, "spent more than the rate allows");
+        self.theoretical_arrival_ns = self
+            .theoretical_arrival_ns
+            .max(nanoseconds(now))
+            .saturating_add(self.interval_ns);
+    }
+
+    /// Gives up the burst saved until `at`: from then on requests go evenly spaced.
+    pub fn drain(&mut self, at: Tick) {
+        let drained_ns = nanoseconds(at).saturating_add(self.tolerance_ns);
+        self.theoretical_arrival_ns = self.theoretical_arrival_ns.max(drained_ns);
+    }
+}
+
+fn nanoseconds(tick: Tick) -> u64 {
+    tick.0.saturating_mul(NS_PER_MS)
+}
+
+fn rounded_up(ns: u64) -> Tick {
+    Tick(ns.div_ceil(NS_PER_MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LATER: Tick = Tick(3_600_000);
+
+    fn full(per_second: f64, burst: u32) -> RateBucket {
+        let bucket = RateBucket::new(RateLimit { per_second, burst });
+        assert!(bucket.full_at() <= LATER);
+        bucket
+    }
+
+    fn take_all(bucket: &mut RateBucket, now: Tick) -> u32 {
+        let mut taken = 0;
+        while bucket.opens_at() <= now {
+            bucket.spend(now);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_full_bucket_gives_its_burst_and_then_its_rate() {
+        let mut bucket = full(50.0, 100);
+        assert_eq!(take_all(&mut bucket, LATER), 100);
+        assert_eq!(bucket.opens_at(), Tick(LATER.0 + 20));
+        assert_eq!(take_all(&mut bucket, Tick(LATER.0 + 1_000)), 50);
+    }
+
+    #[test]
+    fn a_new_process_does_not_repeat_the_burst_of_the_last() {
+        let mut bucket = RateBucket::new(RateLimit {
+            per_second: 50.0,
+            burst: 100,
+        });
+        assert_eq!(take_all(&mut bucket, Tick::START), 0);
+        assert_eq!(take_all(&mut bucket, Tick(1_000)), 50);
+    }
+
+    #[test]
+    fn a_drained_bucket_goes_evenly() {
+        let mut bucket = full(50.0, 100);
+        bucket.drain(LATER);
+        assert_eq!(take_all(&mut bucket, LATER), 1);
+        assert_eq!(take_all(&mut bucket, Tick(LATER.0 + 1_000)), 50);
+    }
+
+    #[test]
+    fn a_lower_limit_does_not_wait_for_the_old_debt() {
+        let mut bucket = full(1.0, 1_000);
+        take_all(&mut bucket, LATER);
+        bucket.set_limit(
+            RateLimit {
+                per_second: 1.0,
+                burst: 1,
+            },
+            LATER,
+        );
+        assert!(bucket.opens_at() <= Tick(LATER.0 + 1_000));
+    }
+
+    proptest! {
+        #[test]
+        fn no_second_ever_exceeds_burst_and_rate(
+            per_second in 0.5..500.0f64,
+            burst in 1u32..50,
+            pauses in prop::collection::vec(0u64..700, 1..120),
+            drains in prop::collection::vec(any::<bool>(), 120),
+        ) {
+            let mut bucket = RateBucket::new(RateLimit { per_second, burst });
+            let mut now = Tick::START;
+            let mut sent: Vec<Tick> = Vec::new();
+            for (pause, drain) in pauses.into_iter().zip(drains) {
+                now = Tick(now.0 + pause);
+                if drain {
+                    bucket.drain(now);
+                }
+                let taken = take_all(&mut bucket, now);
+                sent.extend((0..taken).map(|_| now));
+                // Asking is exact: it opens at that very tick, and not before.
+                prop_assert!(bucket.opens_at() > now);
+            }
+            for (index, first) in sent.iter().enumerate() {
+                let within = sent[index..].iter().take_while(|at| at.0 < first.0 + 1_000).count();
+                prop_assert!(within as f64 <= f64::from(burst) + per_second, "{within} in a second");
+            }
+        }
+
+        #[test]
+        fn every_wait_ends(per_second in MIN_PER_SECOND..MAX_PER_SECOND, burst in 1u32..MAX_BURST) {
+            let mut bucket = RateBucket::new(RateLimit { per_second, burst });
+            for _ in 0..20 {
+                let opens = bucket.opens_at();
+                bucket.spend(opens);
+                prop_assert!(bucket.opens_at().0 - opens.0 <= (1_000.0 / per_second).ceil() as u64 + 1);
+            }
+        }
+    }
+}
