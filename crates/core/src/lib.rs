@@ -15,6 +15,7 @@
 //! | [`sign`] | how a request proves where it came from |
 //! | [`address`] | which destinations may be called at all |
 
+pub mod address;
 pub mod classify;
 pub mod delivery;
 pub mod dice;
@@ -23,4 +24,5 @@ pub mod id;
 pub mod lane;
 pub mod mistakes;
 pub mod policy;
+pub mod sign;
 pub mod time;

@@ -1,0 +1,341 @@
+//! The place a delivery goes to, and which spellings of one are accepted.
+//!
+//! The `url` crate follows the WHATWG rules, which forgive a lot: tabs vanish, backslashes become
+//! slashes, missing slashes appear. What it would forgive is refused first, as written, so that the
+//! URL a customer sees is the URL that is called. What remains is parsed once and judged in its
+//! canonical form, where all spellings of a number, a name or an escape look the same.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use url::{Position, Url};
+
+use super::{EgressRules, Refusal, name, port};
+
+/// The longest URL accepted, as written and in canonical form.
+pub const MAX_URL_BYTES: usize = 2_048;
+
+/// How a destination is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP over TLS.
+    Https,
+    /// Plain HTTP, only where the operator opened it.
+    Http,
+}
+
+impl Scheme {
+    /// The scheme as it stands in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Https => "https",
+            Scheme::Http => "http",
+        }
+    }
+
+    fn default_port(self) -> u16 {
+        match self {
+            Scheme::Https => 443,
+            Scheme::Http => 80,
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// Whom to connect to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// A name to resolve: lower case, ASCII, with no dot at its end. Every address it resolves to
+    /// has still to pass [`EgressRules::vet`].
+    Name(String),
+    /// An address that has passed already. An IPv4-mapped one is the IPv4 address here.
+    Ip(IpAddr),
+}
+
+/// A URL that may be called, as far as can be told without resolving its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    url: Url,
+    scheme: Scheme,
+    host: Host,
+    port: u16,
+}
+
+impl Destination {
+    /// Reads and judges a URL. Accepted means: well formed, and not known to be unsafe. If its host
+    /// is a name, the addresses behind it are unknown here and must be vetted at every connection.
+    pub fn parse(raw: &str, rules: &EgressRules) -> Result<Destination, Refusal> {
+        let scheme = check_spelling(raw)?;
+        let mut url = Url::parse(raw)?;
+        if url.fragment().is_some() {
+            return Err(Refusal::Fragment);
+        }
+        if scheme == Scheme::Http && !rules.allow_http {
+            return Err(Refusal::PlainHttp);
+        }
+        let host = vet_host(&mut url, rules)?;
+        let port = url.port().unwrap_or(scheme.default_port());
+        if !port::is_open(port) {
+            return Err(Refusal::Port(port));
+        }
+        check_length(url.as_str())?;
+        Ok(Destination {
+            url,
+            scheme,
+            host,
+            port,
+        })
+    }
+
+    /// The canonical URL, which parses to this very destination again.
+    pub fn as_str(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// How the destination is spoken to.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Whom to resolve or connect to.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The port to connect to, whether the URL names it or not.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Path and query, as they go into the request line. Starts with a slash; printable ASCII only.
+    pub fn request_target(&self) -> &str {
+        &self.url[Position::BeforePath..Position::AfterQuery]
+    }
+
+    /// Host, and port unless it is the scheme's own, as they go into the `Host` header.
+    pub fn authority(&self) -> &str {
+        &self.url[Position::BeforeHost..Position::AfterPort]
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+fn check_length(url: &str) -> Result<(), Refusal> {
+    if url.len() > MAX_URL_BYTES {
+        return Err(Refusal::TooLong {
+            length_bytes: url.len(),
+        });
+    }
+    Ok(())
+}
+
+/// Refuses everything that a URL parser would silently repair. The canonical form no longer shows
+/// it.
+fn check_spelling(raw: &str) -> Result<Scheme, Refusal> {
+    check_length(raw)?;
+    let is_repaired =
+        |character: char| character.is_control() || character.is_whitespace() || character == '\\';
+    if let Some(at_byte) = raw.find(is_repaired) {
+        return Err(Refusal::Character { at_byte });
+    }
+    let (scheme, rest) = raw.split_once(':').ok_or(Refusal::UnknownScheme)?;
+    let scheme = if scheme.eq_ignore_ascii_case("https") {
+        Scheme::Https
+    } else if scheme.eq_ignore_ascii_case("http") {
+        Scheme::Http
+    } else {
+        return Err(Refusal::UnknownScheme);
+    };
+    let rest = rest.strip_prefix("//").ok_or(Refusal::Slashes)?;
+    if rest.starts_with('/') {
+        return Err(Refusal::Slashes);
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    if authority.contains('@') {
+        return Err(Refusal::UserInfo);
+    }
+    Ok(scheme)
+}
+
+fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, Refusal> {
+    let ip = match url.host() {
+        Some(url::Host::Ipv4(ip)) => IpAddr::V4(ip),
+        Some(url::Host::Ipv6(ip)) => IpAddr::V6(ip),
+        Some(url::Host::Domain(name)) => {
+            let name = name.to_owned();
+            return vet_named_host(url, &name, rules);
+        }
+        None => return Err(Refusal::Malformed(url::ParseError::EmptyHost)),
+    };
+    rules.vet(ip)?;
+    Ok(Host::Ip(ip.to_canonical()))
+}
+
+/// The dot of the root is dropped from the canonical form: TLS and virtual hosts do not expect it,
+/// and two spellings of one destination would otherwise count as two.
+fn vet_named_host(url: &mut Url, spelled: &str, rules: &EgressRules) -> Result<Host, Refusal> {
+    let name = spelled.strip_suffix('.').unwrap_or(spelled);
+    name::vet_name(name, rules)?;
+    if name.len() < spelled.len() {
+        url.set_host(Some(name))?;
+    }
+    Ok(Host::Name(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::ForbiddenAddress;
+
+    fn parse(raw: &str) -> Result<Destination, Refusal> {
+        Destination::parse(raw, &EgressRules::default())
+    }
+
+    #[test]
+    fn the_parts_of_a_destination() {
+        let destination = parse(
+            "HTTPS://Hooks.Customer.COM.:8443/a/../b c"
+                .replace(' ', "%20")
+                .as_str(),
+        )
+        .unwrap();
+        assert_eq!(
+            destination.as_str(),
+            "https://hooks.customer.com:8443/b%20c"
+        );
+        assert_eq!(destination.scheme(), Scheme::Https);
+        assert_eq!(
+            destination.host(),
+            &Host::Name("hooks.customer.com".to_owned())
+        );
+        assert_eq!(destination.port(), 8443);
+        assert_eq!(destination.authority(), "hooks.customer.com:8443");
+        assert_eq!(destination.request_target(), "/b%20c");
+
+        let destination = parse("https://bücher.de:443?q=é").unwrap();
+        assert_eq!(destination.as_str(), "https://xn--bcher-kva.de/?q=%C3%A9");
+        assert_eq!(destination.port(), 443);
+        assert_eq!(destination.authority(), "xn--bcher-kva.de");
+        assert_eq!(destination.request_target(), "/?q=%C3%A9");
+
+        let destination = parse("https://[::ffff:8.8.8.8]:80/").unwrap();
+        assert_eq!(destination.host(), &Host::Ip("8.8.8.8".parse().unwrap()));
+        assert_eq!(destination.authority(), "[::ffff:808:808]:80");
+    }
+
+    #[test]
+    fn refusals_say_what_is_wrong() {
+        let malformed = Refusal::Malformed;
+        for (raw, refusal) in [
+            (
+                "https://hooks.customer.com/ ",
+                Refusal::Character { at_byte: 27 },
+            ),
+            (
+                "https://hooks.customer.com/\u{7}",
+                Refusal::Character { at_byte: 27 },
+            ),
+            ("hooks.customer.com/path", Refusal::UnknownScheme),
+            ("ws://hooks.customer.com/", Refusal::UnknownScheme),
+            ("https:/hooks.customer.com/", Refusal::Slashes),
+            ("https:///hooks.customer.com/", Refusal::Slashes),
+            ("https://:@hooks.customer.com/", Refusal::UserInfo),
+            ("https://", malformed(url::ParseError::EmptyHost)),
+            (
+                "https://hooks.customer.com:99999/",
+                malformed(url::ParseError::InvalidPort),
+            ),
+            ("https://hooks.customer.com/#", Refusal::Fragment),
+            ("https://hooks..customer.com/", Refusal::HostName),
+            ("http://hooks.customer.com/", Refusal::PlainHttp),
+            ("https://hooks.customer.com:0/", Refusal::Port(0)),
+            ("https://hooks.customer.com:5432/", Refusal::Port(5432)),
+            ("https://db.internal/", Refusal::InternalName),
+            (
+                "https://0x7f.1/",
+                Refusal::Address(ForbiddenAddress::Loopback),
+            ),
+        ] {
+            assert_eq!(parse(raw), Err(refusal), "{raw}");
+        }
+        assert!(
+            parse("https://hooks.customer.com/@user?to=a@b").is_ok(),
+            "an @ in path or query is harmless"
+        );
+    }
+
+    #[test]
+    fn codes_tell_malformed_from_unsafe() {
+        assert_eq!(parse("nonsense").unwrap_err().code(), "invalid_url");
+        assert_eq!(
+            parse("https://1.2.3.4.5/").unwrap_err().code(),
+            "invalid_url"
+        );
+        assert_eq!(
+            parse("https://user@10.0.0.1/").unwrap_err().code(),
+            "invalid_url"
+        );
+        assert_eq!(
+            parse("https://10.0.0.1/").unwrap_err().code(),
+            "unsafe_destination"
+        );
+        assert_eq!(
+            parse("https://localhost/").unwrap_err().code(),
+            "unsafe_destination"
+        );
+        assert_eq!(
+            parse("http://hooks.customer.com/").unwrap_err().code(),
+            "unsafe_destination"
+        );
+        assert_eq!(
+            parse("https://hooks.customer.com:22/").unwrap_err().code(),
+            "unsafe_destination"
+        );
+    }
+
+    #[test]
+    fn no_message_repeats_the_address() {
+        for raw in [
+            "https://10.11.12.13/",
+            "https://168627213/",
+            "https://[fd00::dead:beef]/",
+        ] {
+            let message = parse(raw).unwrap_err().to_string();
+            assert!(
+                !message.contains("10.11.12.13") && !message.contains("beef"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_length_is_bounded_before_and_after_parsing() {
+        let of_length = |length: usize| format!("{:a<length$}", "https://hooks.customer.com/");
+        assert!(parse(&of_length(MAX_URL_BYTES)).is_ok());
+        assert_eq!(
+            parse(&of_length(MAX_URL_BYTES + 1)),
+            Err(Refusal::TooLong {
+                length_bytes: MAX_URL_BYTES + 1
+            })
+        );
+        let shrinks_when_parsed = format!("https://hooks.customer.com/{}", "a/../".repeat(500));
+        assert!(matches!(
+            parse(&shrinks_when_parsed),
+            Err(Refusal::TooLong { .. })
+        ));
+        let grows_when_encoded = format!("https://hooks.customer.com/{}", "é".repeat(500));
+        assert!(matches!(
+            parse(&grows_when_encoded),
+            Err(Refusal::TooLong { .. })
+        ));
+    }
+}

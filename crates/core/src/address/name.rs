@@ -1,0 +1,162 @@
+//! Which host names may be called, before anybody resolves them.
+//!
+//! The addresses of a name are vetted at every connection; this is the outer fence. It keeps out
+//! names that only mean something inside a network, whose refusal at registration is a kindness to
+//! the honest and one hurdle more for the rest. Names under `.test`, `.example` and `.invalid`
+//! pass: they harm nobody and simply fail to resolve.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::{EgressRules, Refusal};
+
+/// The longest name DNS can carry, without the dot of the root.
+const MAX_NAME_BYTES: usize = 253;
+/// The longest label DNS can carry.
+const MAX_LABEL_BYTES: usize = 63;
+
+/// Names that mean the machine itself (RFC 6761), refused with everything below them unless
+/// loopback is open.
+const LOOPBACK_NAME: &str = "localhost";
+
+/// Refused with everything below them: they resolve inside a network or not at all.
+const INTERNAL_SUFFIXES: &[&str] = &[
+    // Multicast DNS, and what hosts files and home routers make up (RFC 6762 appendix G, ICANN's
+    // collisions).
+    "local",
+    "localdomain",
+    "localdomain4",
+    "localdomain6",
+    "localnet",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "workgroup",
+    "dhcp",
+    "router",
+    "fritz.box",
+    // Reverse lookups, `home.arpa` and `ipv4only.arpa`: the infrastructure of DNS, never a
+    // receiver.
+    "arpa",
+    // Kubernetes, by service (`kubernetes.default.svc`) and by namespace; `cluster.local` is under
+    // `local`.
+    "svc",
+    "pod",
+    "cluster",
+    "default",
+    "kube-system",
+    // Other service discovery.
+    "consul",
+    "nomad",
+    "docker",
+    "rancher",
+    // Name spaces that are not DNS at all (RFC 7686, RFC 9476).
+    "onion",
+    "alt",
+    // Metadata services with a public name.
+    "metadata.tencentyun.com",
+    "metadata.packet.net",
+    "metadata.platformequinix.com",
+];
+
+/// Judges a name in canonical form: lower case, ASCII, without the dot of the root.
+pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), Refusal> {
+    if name.len() > MAX_NAME_BYTES || !name.split('.').all(is_label) {
+        return Err(Refusal::HostName);
+    }
+    if is_at_or_below(name, LOOPBACK_NAME) {
+        return match rules.vet(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Refusal::InternalName),
+        };
+    }
+    let is_internal = INTERNAL_SUFFIXES
+        .iter()
+        .any(|suffix| is_at_or_below(name, suffix));
+    if is_internal || !name.contains('.') {
+        return Err(Refusal::InternalName);
+    }
+    Ok(())
+}
+
+fn is_at_or_below(name: &str, suffix: &str) -> bool {
+    match name.strip_suffix(suffix) {
+        Some(rest) => rest.is_empty() || rest.ends_with('.'),
+        None => false,
+    }
+}
+
+/// URL parsing lets through more than DNS and TLS know what to do with (`*`, `$`, empty labels).
+/// Underscores stay, as real receivers have them.
+fn is_label(label: &str) -> bool {
+    let is_allowed =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (1..=MAX_LABEL_BYTES).contains(&label.len())
+        && label.bytes().all(is_allowed)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(name: &str) -> Result<(), Refusal> {
+        vet_name(name, &EgressRules::default())
+    }
+
+    #[test]
+    fn suffixes_match_whole_labels_only() {
+        for suffix in INTERNAL_SUFFIXES.iter().chain(&[LOOPBACK_NAME]) {
+            assert_eq!(verdict(suffix), Err(Refusal::InternalName), "{suffix}");
+            assert_eq!(
+                verdict(&format!("a.b.{suffix}")),
+                Err(Refusal::InternalName),
+                "{suffix}"
+            );
+            assert_eq!(verdict(&format!("x.not{suffix}")), Ok(()), "{suffix}");
+            assert_eq!(
+                verdict(&format!("{suffix}.customer.com")),
+                Ok(()),
+                "{suffix}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_that_cannot_resolve_are_harmless() {
+        for name in [
+            "hooks.test",
+            "hooks.example",
+            "hooks.invalid",
+            "hooks.example.com",
+        ] {
+            assert_eq!(verdict(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_dns_cannot_carry_is_no_name() {
+        let long_label = "a".repeat(MAX_LABEL_BYTES);
+        assert_eq!(verdict(&format!("{long_label}.com")), Ok(()));
+        assert_eq!(
+            verdict(&format!("{long_label}a.com")),
+            Err(Refusal::HostName)
+        );
+        let long_name = format!("{}com", "abcdefgh.".repeat(27));
+        assert_eq!(long_name.len(), 246);
+        assert_eq!(verdict(&format!("abcdef.{long_name}")), Ok(()));
+        assert_eq!(
+            verdict(&format!("abcdefg.{long_name}")),
+            Err(Refusal::HostName)
+        );
+        for name in [
+            "", ".", "a..com", ".a.com", "a.com.", "*.a.com", "a$.com", "-a.com", "a-.com",
+        ] {
+            assert_eq!(verdict(name), Err(Refusal::HostName), "{name}");
+        }
+        assert_eq!(verdict("_hooks.a--b.com"), Ok(()));
+    }
+}

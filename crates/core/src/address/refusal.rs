@@ -1,0 +1,90 @@
+//! What a caller is told about a URL that is not accepted.
+//!
+//! Each message says what is wrong and what would be right. None contains an address, and none
+//! quotes the URL.
+
+use thiserror::Error;
+
+use super::{ForbiddenAddress, MAX_URL_BYTES};
+
+/// Why a URL is no acceptable destination.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Longer than [`MAX_URL_BYTES`].
+    #[error("the URL is {length_bytes} bytes long; at most {MAX_URL_BYTES} are accepted")]
+    TooLong {
+        /// How long it is, as written or in canonical form.
+        length_bytes: usize,
+    },
+    /// A character that URL parsers drop or rewrite.
+    #[error(
+        "the URL contains a control character, white space or a backslash at byte {at_byte}; \
+         remove or percent-encode it"
+    )]
+    Character {
+        /// Where the first such character stands.
+        at_byte: usize,
+    },
+    /// Neither `https` nor `http`.
+    #[error("the URL must start with https://")]
+    UnknownScheme,
+    /// No slashes after the scheme, or too many.
+    #[error(
+        "the URL must have exactly two slashes between the scheme and the host, \
+         as in https://host/path"
+    )]
+    Slashes,
+    /// `user:password@`, or an empty one.
+    #[error(
+        "the URL must not have a user name or password before the host; \
+         use the endpoint's headers instead"
+    )]
+    UserInfo,
+    /// Not a URL.
+    #[error("the URL is malformed ({0}); write it as https://host/path")]
+    Malformed(#[from] url::ParseError),
+    /// `#…`, which would never reach the receiver.
+    #[error("the URL must not have a fragment; remove the part from # on, as it is never sent")]
+    Fragment,
+    /// A host that is no name DNS could hold.
+    #[error(
+        "the URL's host is not a valid name; \
+         labels are 1 to 63 letters, digits, hyphens or underscores"
+    )]
+    HostName,
+    /// Plain http, which the operator has not opened.
+    #[error("plain http is not accepted; use https")]
+    PlainHttp,
+    /// A port of a service that is not meant for webhooks.
+    #[error(
+        "port {0} is not accepted; \
+         use 443, or a port from 1024 on that no well-known internal service has"
+    )]
+    Port(u16),
+    /// A name that only means something inside a network.
+    #[error("the URL's host is an internal name; use a fully qualified name that is public")]
+    InternalName,
+    /// An address literal that may not be called.
+    #[error("the URL's host is {0}; use a public name or address")]
+    Address(#[from] ForbiddenAddress),
+}
+
+impl Refusal {
+    /// The stable code of the problem, as the API answers it: `invalid_url` where the URL is not
+    /// well formed, `unsafe_destination` where it leads to a place that may not be called.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::TooLong { .. }
+            | Refusal::Character { .. }
+            | Refusal::UnknownScheme
+            | Refusal::Slashes
+            | Refusal::UserInfo
+            | Refusal::Malformed(_)
+            | Refusal::Fragment
+            | Refusal::HostName => "invalid_url",
+            Refusal::PlainHttp | Refusal::Port(_) | Refusal::InternalName | Refusal::Address(_) => {
+                "unsafe_destination"
+            }
+        }
+    }
+}

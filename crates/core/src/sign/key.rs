@@ -1,0 +1,185 @@
+//! Keys to sign and to verify with, how they are written, and what can be wrong with them.
+//!
+//! No type that holds a secret implements `Display`, and `Debug` prints the prefix alone, so a
+//! secret cannot slip into a log by way of a derived `Debug` around it.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use thiserror::Error;
+
+use super::{
+    MAX_KEYS, MAX_OPAQUE_BYTES, MAX_SECRET_BYTES, MIN_OPAQUE_BYTES, MIN_SECRET_BYTES, PUBLIC_BYTES,
+    PrivateKey, PublicKey, SEED_BYTES, SharedSecret,
+};
+
+pub(super) const SECRET_PREFIX: &str = "whsec_";
+pub(super) const PRIVATE_PREFIX: &str = "whsk_";
+pub(super) const PUBLIC_PREFIX: &str = "whpk_";
+
+/// One key to sign with.
+#[derive(Debug, Clone)]
+pub enum SigningKey {
+    /// HMAC-SHA256, for `v1` signatures.
+    Shared(SharedSecret),
+    /// ed25519, for `v1a` signatures.
+    Private(PrivateKey),
+}
+
+impl SigningKey {
+    /// Reads a `whsec_…` secret or a `whsk_…` private key, told apart by the prefix.
+    pub fn parse(text: &str) -> Result<SigningKey, KeyError> {
+        if text.starts_with(PRIVATE_PREFIX) {
+            PrivateKey::parse(text).map(SigningKey::Private)
+        } else if text.starts_with(SECRET_PREFIX) {
+            SharedSecret::parse(text).map(SigningKey::Shared)
+        } else {
+            Err(KeyError::MissingPrefix {
+                expected: "whsec_ or whsk_",
+            })
+        }
+    }
+
+    /// What a receiver needs to verify this key's signatures.
+    pub fn verifying_key(&self) -> VerifyingKey {
+        match self {
+            SigningKey::Shared(secret) => VerifyingKey::Shared(secret.clone()),
+            SigningKey::Private(key) => VerifyingKey::Public(key.public_key()),
+        }
+    }
+}
+
+/// One key to verify with.
+#[derive(Debug, Clone)]
+pub enum VerifyingKey {
+    /// HMAC-SHA256, for `v1` signatures.
+    Shared(SharedSecret),
+    /// ed25519, for `v1a` signatures.
+    Public(PublicKey),
+}
+
+/// Why a key or a set of keys cannot be used. Never quotes the key.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// The text lacks the prefix that says what kind of key it is.
+    #[error("the key must start with {expected}")]
+    MissingPrefix {
+        /// The prefix it should have.
+        expected: &'static str,
+    },
+    /// What follows the prefix is not base64.
+    #[error("what follows {prefix} must be base64 with the standard alphabet and its padding")]
+    NotBase64 {
+        /// The key's prefix.
+        prefix: &'static str,
+    },
+    /// A shared secret that is too short or too long.
+    #[error(
+        "a shared secret must be {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes once decoded, \
+         not {length_bytes}"
+    )]
+    SecretLength {
+        /// Its length.
+        length_bytes: usize,
+    },
+    /// An opaque secret that is too short or too long.
+    #[error(
+        "an opaque secret must be {MIN_OPAQUE_BYTES} to {MAX_OPAQUE_BYTES} bytes, \
+         not {length_bytes}"
+    )]
+    OpaqueLength {
+        /// Its length.
+        length_bytes: usize,
+    },
+    /// An opaque secret that looks like one of the other kinds.
+    #[error("an opaque secret must not start with whsec_, whsk_ or whpk_")]
+    OpaquePrefix,
+    /// A private key that is neither a seed nor a seed with its public key.
+    #[error(
+        "a private key must be {SEED_BYTES} bytes (seed) or 64 (seed and public key), \
+         not {length_bytes}"
+    )]
+    PrivateLength {
+        /// Its length.
+        length_bytes: usize,
+    },
+    /// A private key whose second half is not the public key of its first.
+    #[error("the private key's two halves do not belong together")]
+    PublicKeyMismatch,
+    /// A public key of the wrong length.
+    #[error("a public key must be {PUBLIC_BYTES} bytes once decoded, not {length_bytes}")]
+    PublicLength {
+        /// Its length.
+        length_bytes: usize,
+    },
+    /// An empty set of keys, which would sign nothing.
+    #[error("at least one key is needed")]
+    NoKeys,
+    /// More keys than [`MAX_KEYS`].
+    #[error("at most {MAX_KEYS} keys can be used at a time, not {count}")]
+    TooManyKeys {
+        /// How many there were.
+        count: usize,
+    },
+    /// A signature style that needs a shared secret, with private keys only.
+    #[error("this signature style needs a shared secret (whsec_…)")]
+    NoSharedSecret,
+}
+
+pub(super) fn check_count(count: usize) -> Result<(), KeyError> {
+    match count {
+        0 => Err(KeyError::NoKeys),
+        1..=MAX_KEYS => Ok(()),
+        _ => Err(KeyError::TooManyKeys { count }),
+    }
+}
+
+pub(super) fn decode(text: &str, prefix: &'static str) -> Result<Vec<u8>, KeyError> {
+    let encoded = text
+        .strip_prefix(prefix)
+        .ok_or(KeyError::MissingPrefix { expected: prefix })?;
+    // The decoder's own error quotes a byte of the secret, so it is not passed on.
+    BASE64_STANDARD
+        .decode(encoded)
+        .map_err(|_| KeyError::NotBase64 { prefix })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_prefix_tells_the_kind() {
+        let secret = SharedSecret::from_random([1; MIN_SECRET_BYTES]);
+        let key = PrivateKey::from_seed([1; SEED_BYTES]);
+        assert!(matches!(
+            SigningKey::parse(secret.reveal()),
+            Ok(SigningKey::Shared(_))
+        ));
+        assert!(matches!(
+            SigningKey::parse(&key.reveal()),
+            Ok(SigningKey::Private(_))
+        ));
+        for text in ["", "whsec", &key.public_key().to_string()] {
+            let error = SigningKey::parse(text).unwrap_err();
+            assert_eq!(
+                error,
+                KeyError::MissingPrefix {
+                    expected: "whsec_ or whsk_"
+                }
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_error_quotes_nothing_of_the_key(
+            prefix in "(whsec_|whsk_|)",
+            text in "[a-zA-Z0-9+/!]{40,99}",
+        ) {
+            if let Err(error) = SigningKey::parse(&format!("{prefix}{text}")) {
+                let shown = format!("{error} {error:?}");
+                prop_assert!(!shown.contains(&text[..6]), "{}", shown);
+            }
+        }
+    }
+}
