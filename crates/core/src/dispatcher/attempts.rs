@@ -7,7 +7,7 @@ use super::{Dispatcher, Phase, STORE_PAUSE};
 use crate::classify::{Meaning, Outcome, Scope};
 use crate::delivery::{DeadReason, Delivery, Settlement, State, Terms};
 use crate::lane::{
-    Admission, Back, BreakerState, Concern, DisableCause, LaneSettings, Signal, Standing,
+    Admission, Back, Breaker, BreakerState, Concern, DisableCause, LaneSettings, Signal, Standing,
     StoredTrip, TripReason, Turnover,
 };
 use crate::time::{Now, Span};
@@ -150,11 +150,9 @@ impl Dispatcher {
         self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
         self.note_if_exhausted(now, lane, delivery, &settings, commands);
         let entry = &mut self.lanes[lane];
-        entry.health.trip = stored_trip(
-            now,
-            entry.gate.breaker().state(),
-            entry.gate.breaker().failed_probes(),
-        );
+        entry.health.trip = stored_trip(now, entry.gate.breaker());
+        let quiet_until = entry.gate.quiet_until();
+        entry.health.quiet_until = (quiet_until > now.tick).then(|| now.wall_at(quiet_until));
         AttemptRecord {
             delivery: delivery.clone(),
             settlement,
@@ -344,18 +342,15 @@ fn signal(meaning: Meaning) -> Signal {
     }
 }
 
-fn stored_trip(now: Now, breaker: BreakerState, failed_probes: u32) -> Option<StoredTrip> {
-    match breaker {
-        BreakerState::Passing => None,
-        BreakerState::Tripped { until, reason } => Some(StoredTrip {
-            until: now.wall_at(until),
-            reason,
-            failed_probes,
-        }),
-        BreakerState::Probing { reason } => Some(StoredTrip {
-            until: now.wall,
-            reason,
-            failed_probes,
-        }),
-    }
+fn stored_trip(now: Now, breaker: &Breaker) -> Option<StoredTrip> {
+    let (until, reason) = match breaker.state() {
+        BreakerState::Passing => return None,
+        BreakerState::Tripped { until, reason } => (now.wall_at(until), reason),
+        BreakerState::Probing { reason } => (now.wall, reason),
+    };
+    Some(StoredTrip {
+        until,
+        reason,
+        failed_probes: breaker.failed_probes(),
+    })
 }

@@ -110,6 +110,10 @@ impl Dispatcher {
                     let breaker = restored(now, trip, settings.breaker.longest_wait);
                     entry.gate.restore_breaker(breaker);
                 }
+                if let Some(quiet_until) = introduction.health.quiet_until {
+                    let asked = quiet_until.since(now.wall).min(settings.retry_after_cap);
+                    entry.gate.keep_quiet(now.tick, asked);
+                }
                 entry.health = introduction.health;
                 let tenant = self.turns.join(&introduction.tenant);
                 entry.known = Some(Known { tenant, settings });

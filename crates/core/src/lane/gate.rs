@@ -105,6 +105,11 @@ impl Gate {
         &self.breaker
     }
 
+    /// Until when the endpoint asked to be left alone.
+    pub fn quiet_until(&self) -> Tick {
+        self.quiet_until
+    }
+
     /// How many requests are in flight.
     pub fn in_flight(&self) -> u32 {
         self.window.in_flight()

@@ -77,6 +77,8 @@ pub struct Health {
     pub exhausted_at: Vec<Timestamp>,
     /// The breaker, if it has tripped.
     pub trip: Option<StoredTrip>,
+    /// Until when it asked to be left alone.
+    pub quiet_until: Option<Timestamp>,
 }
 
 impl Health {

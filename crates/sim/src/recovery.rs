@@ -1,0 +1,430 @@
+//! What if: an endpoint is down for a while, and then comes back.
+//!
+//! Drives the real dispatcher, lane and policy through the outage in virtual time, and puts beside it
+//! what a naive sender would have done: everything again every minute, all at once. The receiver
+//! refuses every connection while it is down, and then takes so many requests a second; what comes
+//! beyond that it answers with 503.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use posthaste_core::classify::{Fault, HttpStatus, Outcome};
+use posthaste_core::delivery::{Delivery, Status};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{
+    Attempt, Command, Dispatcher, Finish, Input, Limits, Record, Ticket,
+};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::lane::{Health, LaneSettings, RateLimit, Standing};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::time::{Now, Span, Tick, Timestamp};
+
+use crate::agenda::Agenda;
+use crate::disk::{Disk, EndpointRow, Epoch};
+
+/// The most deliveries a scenario may have.
+pub const MAX_PENDING: u32 = 1_000_000;
+/// The longest outage a scenario may have.
+pub const MAX_OUTAGE: Span = Span::from_days(30);
+/// How often the naive sender tries everything again.
+pub const NAIVE_INTERVAL: Span = Span::from_secs(60);
+/// How long the naive sender goes on.
+pub const NAIVE_GIVES_UP_AFTER: Span = Span::from_hours(72);
+
+/// How soon a dead receiver refuses a connection.
+const REFUSAL_MS: u64 = 5;
+/// How soon a living one answers.
+const ANSWER_MS: u64 = 20;
+/// How soon a result is on disk.
+const WRITE_MS: u64 = 1;
+/// Virtual time does not begin at zero, so that a mistake in arithmetic shows.
+const EPOCH: Timestamp = Timestamp(1_800_000_000_000);
+const ENDPOINT: EndpointId = EndpointId(1);
+
+/// What if?
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The endpoint's retry policy.
+    pub policy: RetryPolicy,
+    /// Deliveries due when the outage begins.
+    pub pending: u32,
+    /// How long the receiver is down.
+    pub outage: Span,
+    /// How many requests a second it takes when it is back.
+    pub capacity_per_second: f64,
+    /// At most so many at once.
+    pub max_in_flight: u32,
+    /// At most so many a second.
+    pub rate: RateLimit,
+    /// What the dice follow from.
+    pub seed: u64,
+}
+
+/// What happened to the deliveries, by one way of sending them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course {
+    /// Requests made.
+    pub attempts: u64,
+    /// Deliveries that got through.
+    pub delivered: u64,
+    /// Deliveries given up.
+    pub dead_lettered: u64,
+    /// The most requests in any second after the receiver came back: the herd.
+    pub peak_per_second: u64,
+    /// When the last delivery ended, from the beginning of the outage.
+    pub drained_ms: u64,
+    /// Requests in each second that had any, by its number.
+    pub arrivals: BTreeMap<u64, Arrivals>,
+}
+
+/// The requests of one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// All of them.
+    pub total: u64,
+    /// Those that failed.
+    pub failed: u64,
+}
+
+/// The two courses side by side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovery {
+    /// By posthaste.
+    pub posthaste: Course,
+    /// By a naive sender.
+    pub naive: Course,
+}
+
+/// Plays the scenario through, both ways.
+pub fn play(scenario: &Scenario) -> Recovery {
+    Recovery {
+        posthaste: Play::new(scenario).run(),
+        naive: naive(scenario),
+    }
+}
+
+impl Course {
+    fn note(&mut self, at_ms: u64, requests: u64, failed: u64, outage: Span) {
+        self.attempts += requests;
+        let second = self.arrivals.entry(at_ms / 1_000).or_default();
+        second.total += requests;
+        second.failed += failed;
+        if at_ms >= outage.as_millis() {
+            self.peak_per_second = self.peak_per_second.max(second.total);
+        }
+    }
+}
+
+/// What a receiver takes in one second.
+struct Receiver {
+    outage_ms: u64,
+    per_second: u64,
+    second: u64,
+    taken: u64,
+}
+
+impl Receiver {
+    fn new(scenario: &Scenario) -> Receiver {
+        Receiver {
+            outage_ms: scenario.outage.as_millis(),
+            per_second: (scenario.capacity_per_second.floor() as u64).max(1),
+            second: 0,
+            taken: 0,
+        }
+    }
+
+    /// How many of `requests` at this time it takes; none while it is down.
+    fn take(&mut self, at_ms: u64, requests: u64) -> Option<u64> {
+        if at_ms < self.outage_ms {
+            return None;
+        }
+        if self.second != at_ms / 1_000 {
+            self.second = at_ms / 1_000;
+            self.taken = 0;
+        }
+        let taken = requests.min(self.per_second - self.taken);
+        self.taken += taken;
+        Some(taken)
+    }
+}
+
+fn naive(scenario: &Scenario) -> Course {
+    let mut course = Course::default();
+    let mut receiver = Receiver::new(scenario);
+    let mut left = u64::from(scenario.pending);
+    let waves = NAIVE_GIVES_UP_AFTER.as_millis() / NAIVE_INTERVAL.as_millis();
+    for wave in 0..=waves {
+        if left == 0 {
+            break;
+        }
+        let at_ms = wave * NAIVE_INTERVAL.as_millis();
+        let taken = receiver.take(at_ms, left).unwrap_or(0);
+        course.note(at_ms, left, left - taken, scenario.outage);
+        course.delivered += taken;
+        left -= taken;
+        course.drained_ms = at_ms;
+    }
+    course.dead_lettered = left;
+    course
+}
+
+enum Event {
+    Answered { ticket: Ticket, outcome: Outcome },
+    Written { ticket: Ticket, record: Record },
+    Wake,
+}
+
+struct Play<'a> {
+    scenario: &'a Scenario,
+    agenda: Agenda<Event>,
+    dispatcher: Dispatcher,
+    disk: Disk,
+    epoch: Epoch,
+    receiver: Receiver,
+    course: Course,
+    wakes_at_ms: Option<u64>,
+}
+
+impl<'a> Play<'a> {
+    fn new(scenario: &'a Scenario) -> Play<'a> {
+        assert!(scenario.pending <= MAX_PENDING && scenario.outage <= MAX_OUTAGE);
+        let mut disk = Disk::default();
+        let epoch = disk.open();
+        let settings = LaneSettings {
+            policy: scenario.policy.clone(),
+            max_in_flight: scenario.max_in_flight,
+            rate: scenario.rate,
+            ..LaneSettings::default()
+        };
+        disk.put_endpoint(
+            ENDPOINT,
+            EndpointRow {
+                tenant: "simulated".parse().expect("a name"),
+                settings: Arc::new(settings),
+                standing: Standing::Enabled,
+                health: Health::default(),
+            },
+        );
+        for number in 1..=u128::from(scenario.pending) {
+            disk.accept(Delivery::schedule(
+                DeliveryId(number),
+                EventId(number),
+                ENDPOINT,
+                None,
+                EPOCH,
+                scenario.policy.give_up_after,
+            ));
+        }
+        Play {
+            scenario,
+            agenda: Agenda::default(),
+            dispatcher: Dispatcher::new(Limits::default(), Dice::seeded(scenario.seed)),
+            disk,
+            epoch,
+            receiver: Receiver::new(scenario),
+            course: Course::default(),
+            wakes_at_ms: None,
+        }
+    }
+
+    fn run(mut self) -> Course {
+        if self.scenario.pending > 0 {
+            self.hear(Input::Work {
+                endpoint: ENDPOINT,
+                due: EPOCH,
+            });
+        }
+        while self.disk.unfinished() > 0 {
+            let event = self.agenda.advance(u64::MAX);
+            match event.expect("something is planned while a delivery is unfinished") {
+                Event::Answered { ticket, outcome } => self.hear(Input::Finished {
+                    ticket,
+                    finish: Finish::Ran(outcome),
+                }),
+                Event::Written { ticket, record } => {
+                    self.disk.record(self.epoch, &record);
+                    self.course.drained_ms = self.agenda.now_ms();
+                    self.hear(Input::Recorded { ticket });
+                }
+                Event::Wake => {
+                    self.wakes_at_ms = None;
+                    self.hear(Input::Tick);
+                }
+            }
+        }
+        for delivery in self.disk.deliveries() {
+            match delivery.status() {
+                Status::Succeeded => self.course.delivered += 1,
+                Status::Failed => self.course.dead_lettered += 1,
+                Status::Pending
+                | Status::Retrying
+                | Status::Held
+                | Status::InProgress
+                | Status::Cancelled => unreachable!("every delivery has ended"),
+            }
+        }
+        self.course
+    }
+
+    fn now(&self) -> Now {
+        let ms = self.agenda.now_ms();
+        Now {
+            wall: EPOCH.after(Span::from_millis(ms)),
+            tick: Tick(ms),
+        }
+    }
+
+    /// Tells the dispatcher what happened, and does what it says.
+    fn hear(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        let mut commands = Vec::new();
+        while let Some(input) = inputs.pop() {
+            self.dispatcher.handle(self.now(), input, &mut commands);
+            for command in commands.drain(..) {
+                self.act(command, &mut inputs);
+            }
+        }
+        self.set_alarm();
+    }
+
+    fn act(&mut self, command: Command, inputs: &mut Vec<Input>) {
+        match command {
+            Command::Introduce(endpoint) => {
+                let introduction = self.disk.introduction(endpoint);
+                inputs.push(Input::Introduced(
+                    introduction.expect("the endpoint exists"),
+                ));
+            }
+            Command::Fetch {
+                ticket,
+                endpoint,
+                due_by,
+                limit,
+                ordered,
+            } => inputs.push(Input::Fetched {
+                ticket,
+                endpoint,
+                fetched: self.disk.fetch(endpoint, due_by, limit, ordered),
+            }),
+            Command::Send(attempt) => self.send(attempt),
+            Command::Record { ticket, record } => {
+                self.agenda
+                    .plan(WRITE_MS, Event::Written { ticket, record });
+            }
+            Command::Sweep {
+                endpoint,
+                reason,
+                except,
+            } => {
+                let now = self.now().wall;
+                self.disk.sweep(self.epoch, endpoint, reason, &except, now);
+                inputs.push(Input::Swept(endpoint));
+            }
+            Command::Notify(_) => {}
+            Command::TooLateToCancel(_) | Command::Drained => {
+                unreachable!("nobody cancels or shuts down here")
+            }
+        }
+    }
+
+    fn send(&mut self, attempt: Attempt) {
+        let at_ms = self.agenda.now_ms();
+        let taken = self.receiver.take(at_ms, 1);
+        let (delay_ms, outcome) = match taken {
+            None => (REFUSAL_MS, Outcome::Failed(Fault::Connection)),
+            Some(0) => (ANSWER_MS, answer(503)),
+            Some(_) => (ANSWER_MS, answer(200)),
+        };
+        let failed = u64::from(taken != Some(1));
+        self.course.note(at_ms, 1, failed, self.scenario.outage);
+        let ticket = attempt.ticket;
+        self.agenda
+            .plan(delay_ms, Event::Answered { ticket, outcome });
+    }
+
+    fn set_alarm(&mut self) {
+        let now = self.now();
+        let wake = self.dispatcher.wake();
+        let by_wall = wake.wall.map(|at| now.tick_at(at));
+        let wanted = match (wake.tick, by_wall) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let Some(Tick(at_ms)) = wanted
+            && self.wakes_at_ms.is_none_or(|planned| at_ms < planned)
+        {
+            self.wakes_at_ms = Some(at_ms);
+            let delay_ms = at_ms.saturating_sub(self.agenda.now_ms());
+            self.agenda.plan(delay_ms, Event::Wake);
+        }
+    }
+}
+
+fn answer(code: u16) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::new(code).expect("a status"),
+        retry_after: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::policy::Preset;
+
+    fn scenario(pending: u32, outage: Span) -> Scenario {
+        Scenario {
+            policy: Preset::Recommended.policy(),
+            pending,
+            outage,
+            capacity_per_second: 50.0,
+            max_in_flight: 10,
+            rate: RateLimit::default(),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_short_outage_loses_nothing_and_makes_no_herd() {
+        let Recovery { posthaste, naive } = play(&scenario(10_000, Span::from_mins(30)));
+        assert_eq!(posthaste.delivered + posthaste.dead_lettered, 10_000);
+        assert_eq!(posthaste.dead_lettered, 0);
+        assert!(
+            posthaste.peak_per_second <= 51,
+            "{}",
+            posthaste.peak_per_second
+        );
+        assert_eq!(naive.peak_per_second, 10_000);
+        assert!(posthaste.attempts < naive.attempts / 10);
+        assert!(posthaste.drained_ms < naive.drained_ms);
+    }
+
+    #[test]
+    fn the_same_seed_plays_the_same() {
+        let scenario = scenario(500, Span::from_mins(5));
+        assert_eq!(play(&scenario), play(&scenario));
+    }
+
+    #[test]
+    fn an_outage_beyond_the_policy_ends_in_dead_letters() {
+        let mut scenario = scenario(30, Span::from_days(4));
+        scenario.policy = Preset::Brisk.policy();
+        let posthaste = play(&scenario).posthaste;
+        assert_eq!(posthaste.delivered + posthaste.dead_lettered, 30);
+        assert!(posthaste.dead_lettered > 0);
+    }
+
+    #[test]
+    fn without_an_outage_everything_is_delivered_at_once() {
+        let posthaste = play(&scenario(100, Span::ZERO)).posthaste;
+        assert_eq!((posthaste.delivered, posthaste.attempts), (100, 100));
+    }
+
+    #[test]
+    fn nothing_pending_is_nothing_to_do() {
+        assert_eq!(
+            play(&scenario(0, Span::from_mins(1))).posthaste,
+            Course::default()
+        );
+    }
+}
