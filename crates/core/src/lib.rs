@@ -12,6 +12,7 @@
 //! | [`delivery`] | which state may follow which |
 //! | [`lane`] | whether one endpoint may be sent to now |
 //! | [`dispatcher`] | who is sent to next, over all endpoints |
+//! | [`ingest`] | whether an event is new |
 //! | [`sign`] | how a request proves where it came from |
 //! | [`address`] | which destinations may be called at all |
 
@@ -21,6 +22,7 @@ pub mod delivery;
 pub mod dice;
 pub mod dispatcher;
 pub mod id;
+pub mod ingest;
 pub mod lane;
 pub mod mistakes;
 pub mod policy;

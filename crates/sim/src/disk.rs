@@ -49,7 +49,7 @@ pub struct Disk {
     endpoints: BTreeMap<EndpointId, EndpointRow>,
     deliveries: BTreeMap<DeliveryId, Delivery>,
     waiting: BTreeMap<EndpointId, BTreeSet<(Timestamp, DeliveryId)>>,
-    unfinished: BTreeMap<(EndpointId, OrderingKey), BTreeSet<(Timestamp, DeliveryId)>>,
+    unfinished: BTreeMap<(EndpointId, OrderingKey), BTreeSet<DeliveryId>>,
 }
 
 impl Disk {
@@ -159,15 +159,13 @@ impl Disk {
                 if !stands {
                     return Written::Superseded;
                 }
-                let row = self.endpoints.get_mut(&after.facts().endpoint);
-                if let (Some(row), Some(health)) = (row, &attempt.health) {
-                    row.health = health.clone();
-                }
-                if attempt.disable.is_some()
-                    && let Some(row) = self.endpoints.get_mut(&after.facts().endpoint)
-                    && row.standing != Standing::Deleted
-                {
-                    row.standing = Standing::Disabled;
+                if let Some(row) = self.endpoints.get_mut(&after.facts().endpoint) {
+                    if let Some(health) = &attempt.health {
+                        row.health.update(health);
+                    }
+                    if attempt.disable.is_some() && row.standing != Standing::Deleted {
+                        row.standing = Standing::Disabled;
+                    }
                 }
                 self.put(after.clone());
                 Written::Applied
@@ -229,15 +227,24 @@ impl Disk {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
+    /// Unfinished deliveries of one key, in the order they were accepted.
+    pub fn unfinished_of_key(
+        &self,
+        endpoint: EndpointId,
+        key: OrderingKey,
+    ) -> impl Iterator<Item = DeliveryId> {
+        let ids = self.unfinished.get(&(endpoint, key));
+        ids.into_iter().flatten().copied()
+    }
+
     fn is_oldest_of_its_key(&self, delivery: &Delivery) -> bool {
         let facts = delivery.facts();
         let Some(key) = facts.ordering else {
             return true;
         };
-        self.unfinished
-            .get(&(facts.endpoint, key))
-            .and_then(BTreeSet::first)
-            .is_none_or(|(_, oldest)| *oldest == facts.id)
+        self.unfinished_of_key(facts.endpoint, key)
+            .next()
+            .is_none_or(|oldest| oldest == facts.id)
     }
 
     fn put(&mut self, delivery: Delivery) {
@@ -248,7 +255,7 @@ impl Disk {
             }
             if let Some(key) = before.facts().ordering {
                 let unfinished = self.unfinished.entry((endpoint, key)).or_default();
-                unfinished.remove(&(before.facts().due_at, id));
+                unfinished.remove(&id);
             }
         }
         let facts = delivery.facts();
@@ -263,7 +270,7 @@ impl Disk {
             waiting.insert((at, facts.id));
             if let Some(key) = facts.ordering {
                 let unfinished = self.unfinished.entry((facts.endpoint, key)).or_default();
-                unfinished.insert((facts.due_at, facts.id));
+                unfinished.insert(facts.id);
             }
         }
         self.deliveries.insert(facts.id, delivery);

@@ -1,5 +1,15 @@
 //! A virtual world that drives the deciding core from a seed.
+//!
+//! - [`world`] is hostile: receivers that hang and flap, a disk that fails, a process that dies
+//!   between any two commands, a clock that jumps. Its [`ledger`] holds the core to its promises, and
+//!   [`planted`] bugs show that the ledger would notice.
+//! - [`recovery`] is a forecast: what an outage would look like under a policy, for people.
 
 pub mod agenda;
 pub mod disk;
+pub mod ledger;
+pub mod planted;
+pub mod receiver;
 pub mod recovery;
+pub mod weather;
+pub mod world;

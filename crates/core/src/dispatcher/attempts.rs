@@ -20,7 +20,7 @@ impl Dispatcher {
     /// Sends while there are places and somebody's turn has come.
     pub(super) fn take_turns(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.phase == Phase::Running && !self.store_fails && self.flights.free() > 0 {
-            let Some(lane) = self.turns.next(self.flights.free()) else {
+            let Some(lane) = self.turns.next(self.flights.spare()) else {
                 break;
             };
             self.lanes[lane].queued = false;
@@ -119,7 +119,7 @@ impl Dispatcher {
             .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
         entry.backlog.untaken(delivery, now.wall.after(FAULT_PAUSE));
         let tenant = known.tenant;
-        self.turns.landed(tenant, self.flights.free());
+        self.turns.landed(tenant, self.flights.spare());
     }
 
     /// Decides what an attempt means for its delivery and for its endpoint.
@@ -153,10 +153,14 @@ impl Dispatcher {
         entry.health.trip = stored_trip(now, entry.gate.breaker());
         let quiet_until = entry.gate.quiet_until();
         entry.health.quiet_until = (quiet_until > now.tick).then(|| now.wall_at(quiet_until));
+        let health = (entry.health != health_before).then(|| {
+            entry.health.revision += 1;
+            entry.health.clone()
+        });
         AttemptRecord {
             delivery: delivery.clone(),
             settlement,
-            health: (entry.health != health_before).then(|| entry.health.clone()),
+            health,
             disable,
         }
     }
@@ -305,7 +309,7 @@ impl Dispatcher {
                     .expect("only the introduced are sent to");
                 let tenant = known.tenant;
                 let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
-                self.turns.landed(tenant, self.flights.free());
+                self.turns.landed(tenant, self.flights.spare());
                 if awaited {
                     self.sweep(lane, DeadReason::EndpointDisabled, commands);
                 }

@@ -29,6 +29,9 @@ pub(super) struct Flights {
     next_serial: u32,
 }
 
+/// One place in so many is kept in reserve.
+const RESERVE: usize = 16;
+
 impl Flights {
     pub(super) fn new(capacity: usize) -> Flights {
         assert!(capacity > 0, "nothing could ever be sent");
@@ -43,6 +46,12 @@ impl Flights {
     pub(super) fn free(&self) -> usize {
         // What is being called off takes a place too, and may go beyond the limit.
         self.capacity.saturating_sub(self.places.len())
+    }
+
+    /// How many more may begin without touching the reserve, which is for tenants that have nothing
+    /// under way: however many hold their share, a newcomer finds a place.
+    pub(super) fn spare(&self) -> usize {
+        self.free().saturating_sub(self.capacity / RESERVE)
     }
 
     pub(super) fn is_empty(&self) -> bool {

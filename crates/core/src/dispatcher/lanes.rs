@@ -99,22 +99,27 @@ impl Dispatcher {
             None => {
                 // What somebody said in the meantime is newer than the introduction, and what is
                 // being swept stays shut.
-                let standing = if entry.sweep == Sweep::Idle {
-                    let wanted = entry.wanted_standing.take();
-                    wanted.unwrap_or(introduction.standing)
-                } else {
+                let mut health = introduction.health;
+                let standing = if entry.sweep != Sweep::Idle {
                     entry.gate.standing()
+                } else if let Some(wanted) = entry.wanted_standing.take() {
+                    if wanted == Standing::Enabled {
+                        health.note_recovered();
+                    }
+                    wanted
+                } else {
+                    introduction.standing
                 };
                 entry.gate = Gate::new(standing, settings.max_in_flight, settings.rate);
-                if let Some(trip) = introduction.health.trip {
+                if let Some(trip) = health.trip {
                     let breaker = restored(now, trip, settings.breaker.longest_wait);
                     entry.gate.restore_breaker(breaker);
                 }
-                if let Some(quiet_until) = introduction.health.quiet_until {
+                if let Some(quiet_until) = health.quiet_until {
                     let asked = quiet_until.since(now.wall).min(settings.retry_after_cap);
                     entry.gate.keep_quiet(now.tick, asked);
                 }
-                entry.health = introduction.health;
+                entry.health = health;
                 let tenant = self.turns.join(&introduction.tenant);
                 entry.known = Some(Known { tenant, settings });
             }
@@ -248,7 +253,7 @@ impl Dispatcher {
         let returns = wanted == Standing::Enabled || wanted == Standing::Paused;
         if returns && (was == Standing::Disabled || was == Standing::Deleted) {
             // A fresh start: the old failures must not disable it again at the first new one.
-            entry.health = Health::default();
+            entry.health.start_afresh();
             entry.backlog.note_stored(now.wall);
         }
         if wanted == Standing::Enabled {

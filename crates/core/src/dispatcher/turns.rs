@@ -2,9 +2,9 @@
 //!
 //! Tenants take turns, and within a tenant its lanes take turns, so neither a tenant with a thousand
 //! endpoints nor one with a million deliveries crowds out the rest. A tenant may also hold only a
-//! share of the places: as long as its flights are fewer than four times what is still free. One
-//! tenant whose receivers all hang thus fills four fifths of the places and no more, and the less is
-//! free the less each one gets.
+//! share of the places: at most as many as are still to spare. One tenant whose receivers all hang
+//! thus fills half of the places and no more, the less there is to spare the less each one gets, and
+//! a tenant with nothing under way always finds a place.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,9 +12,6 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::id::TenantId;
-
-/// How many times the free places a tenant may hold.
-const SHARE: usize = 4;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
@@ -92,12 +89,12 @@ impl Turns {
         }
     }
 
-    /// The lane whose turn it is, with `free` places left.
-    pub(super) fn next(&mut self, free: usize) -> Option<usize> {
+    /// The lane whose turn it is, with `spare` places left.
+    pub(super) fn next(&mut self, spare: usize) -> Option<usize> {
         loop {
             let tenant = self.ring.pop_front()?;
             let entry = &mut self.tenants[tenant];
-            if entry.flights > SHARE * free {
+            if entry.flights > spare {
                 entry.place = Place::Parked;
                 self.parked.insert((entry.flights, tenant));
                 continue;
@@ -119,13 +116,13 @@ impl Turns {
         self.count(tenant, |flights| flights + 1);
     }
 
-    /// A flight of this tenant's ended, which leaves `free` places.
-    pub(super) fn landed(&mut self, tenant: usize, free: usize) {
+    /// A flight of this tenant's ended, which leaves `spare` places.
+    pub(super) fn landed(&mut self, tenant: usize, spare: usize) {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
         while let Some((flights, tenant)) = self.parked.first().copied() {
-            if flights > SHARE * free {
+            if flights > spare {
                 break;
             }
             self.parked.pop_first();
@@ -179,7 +176,7 @@ mod tests {
             turns.took_off(hog);
             taken += 1;
         }
-        assert_eq!(taken, 81);
+        assert_eq!(taken, 51);
         turns.enqueue(other, 5_000);
         assert_eq!(turns.next(PLACES - taken), Some(5_000));
         turns.took_off(other);

@@ -252,6 +252,7 @@ impl Backlog {
         if let (Some(fetching), Some(attempts)) = (self.fetching.as_mut(), attempts) {
             fetching.settled.push((id, attempts));
         }
+        self.remember(id);
         // Whatever stood behind it may go now.
         if self.ordered {
             self.note_stored(now);

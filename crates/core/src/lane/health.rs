@@ -65,6 +65,9 @@ pub struct StoredTrip {
 /// What is remembered of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
+    /// Grows with every change. Records may reach the disk in another order than they were made, so
+    /// one that is older than what is stored must not replace it.
+    pub revision: u64,
     /// Failures of the destination in a row.
     pub consecutive_failures: u32,
     /// Deliveries refused for good, with no success in between.
@@ -145,9 +148,25 @@ impl Health {
 
     /// Forgets what spoke for keeping the breaker tripped.
     pub fn note_recovered(&mut self) {
+        self.revision += 1;
         self.consecutive_failures = 0;
         self.exhausted_at.clear();
         self.trip = None;
+    }
+
+    /// Forgets everything: the endpoint starts afresh.
+    pub fn start_afresh(&mut self) {
+        *self = Health {
+            revision: self.revision + 1,
+            ..Health::default()
+        };
+    }
+
+    /// Takes over `newer`, unless that is older than what we have.
+    pub fn update(&mut self, newer: &Health) {
+        if newer.revision > self.revision {
+            *self = newer.clone();
+        }
     }
 }
 
@@ -229,6 +248,19 @@ mod tests {
         assert_eq!(health.note(hours(24 * 9 + 23), answer(503)), Concern::Fine);
         let disabled = Concern::Disable(DisableCause::FailingForDays);
         assert_eq!(health.note(hours(24 * 10), answer(503)), disabled);
+    }
+
+    #[test]
+    fn an_older_record_does_not_undo_a_newer_one() {
+        let mut stored = Health::default();
+        let mut older = Health::default();
+        older.note_recovered();
+        let mut newer = older.clone();
+        newer.start_afresh();
+        newer.permanent_failures = 5;
+        stored.update(&newer);
+        stored.update(&older);
+        assert_eq!(stored, newer);
     }
 
     #[test]

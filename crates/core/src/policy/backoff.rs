@@ -6,8 +6,10 @@ use crate::time::Span;
 
 /// The shortest delay a policy may name.
 pub const MIN_DELAY: Span = Span::from_millis(1);
-/// The longest delay a policy may name, and the cap of a shape that names none.
+/// The longest delay a policy may name.
 pub const MAX_DELAY: Span = Span::from_days(30);
+/// The cap of a shape that names none.
+pub const DEFAULT_CAP: Span = Span::from_hours(24);
 
 /// How the nominal delay, before jitter, grows from retry to retry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,12 +67,15 @@ impl Backoff {
         }
     }
 
-    /// The longest nominal delay this shape allows. A fixed interval has no cap of its own.
+    /// The longest delay this shape may grow to: its cap if it names one, and otherwise a day, or
+    /// the longest delay it names.
     pub fn cap(&self) -> Span {
         match self {
-            Backoff::Fixed { .. } => MAX_DELAY,
+            Backoff::Fixed { interval } => DEFAULT_CAP.max(*interval),
             Backoff::Linear { cap, .. } | Backoff::Exponential { cap, .. } => *cap,
-            Backoff::Schedule { delays } => delays.iter().copied().max().unwrap_or(Span::ZERO),
+            Backoff::Schedule { delays } => delays
+                .iter()
+                .fold(DEFAULT_CAP, |longest, delay| longest.max(*delay)),
         }
     }
 }

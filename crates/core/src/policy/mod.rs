@@ -15,7 +15,7 @@ mod preset;
 mod prose;
 mod read;
 
-pub use backoff::{Backoff, MAX_DELAY, MIN_DELAY};
+pub use backoff::{Backoff, DEFAULT_CAP, MAX_DELAY, MIN_DELAY};
 pub use explain::{AttemptWindow, Explanation};
 pub use jitter::Jitter;
 pub use preset::{Preset, UnknownPreset};

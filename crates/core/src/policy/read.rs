@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Backoff, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
+use super::{Backoff, DEFAULT_CAP, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
 use crate::classify::{MAX_RULES, Rule};
 use crate::mistakes::{Fields, Mistakes};
 use crate::time::Span;
@@ -15,8 +15,6 @@ pub const MAX_SCHEDULE: usize = 100;
 pub const MAX_GIVE_UP_AFTER: Span = Span::from_days(90);
 /// The steepest exponential growth.
 const MAX_FACTOR: f64 = 1_000.0;
-/// The cap of a growing shape that names none.
-const DEFAULT_CAP: Span = Span::from_hours(24);
 
 impl RetryPolicy {
     /// Reads a policy from JSON: a preset, a policy written out, or a preset with some fields
@@ -64,12 +62,21 @@ impl RetryPolicy {
             Some(_) => fields.span("give_up_after", MIN_DELAY, MAX_GIVE_UP_AFTER),
         };
         let rules = read_rules(&mut fields);
-        fields.finish();
         let backoff = if backoff_given {
             backoff
         } else {
             Some(base.backoff)
         };
+        if let (Some(backoff), Some(Jitter::Decorrelated)) = (&backoff, jitter)
+            && backoff.cap() <= backoff.nominal(1)
+        {
+            fields.wrong(
+                "jitter",
+                "decorrelated spreads delays between the first one and backoff.cap, which must \
+                 therefore be longer than the first",
+            );
+        }
+        fields.finish();
         Some(RetryPolicy {
             backoff: backoff?,
             jitter: jitter?,
@@ -293,6 +300,13 @@ mod tests {
         assert_eq!(
             mistakes(json!({"backoff": {"kind": "schedule", "delays": []}})),
             ["backoff.delays"]
+        );
+        assert_eq!(
+            mistakes(json!({
+                "backoff": {"kind": "linear", "step": "1h", "cap": "1h"},
+                "jitter": {"kind": "decorrelated"},
+            })),
+            ["jitter"]
         );
         assert_eq!(
             mistakes(json!({"backoff": {"kind": "linear", "step": "1h", "cap": "1m"}})),

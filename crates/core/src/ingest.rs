@@ -1,0 +1,83 @@
+//! The same key makes one event.
+//!
+//! An application that did not hear our answer sends again. With the same idempotency key and the
+//! same content that is the same event; with other content it is a mistake worth telling.
+
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+
+use crate::id::EventId;
+
+/// Stands for the content of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
+
+impl Fingerprint {
+    /// The fingerprint of an event made of these parts, in this order.
+    pub fn of(parts: &[&[u8]]) -> Fingerprint {
+        let mut context = Context::new(&SHA256);
+        for part in parts {
+            // The length goes first, so that no two lists of parts run together to the same bytes.
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(context.finish().as_ref());
+        Fingerprint(bytes)
+    }
+
+    /// The fingerprint as it is stored.
+    pub fn as_bytes(&self) -> &[u8; SHA256_OUTPUT_LEN] {
+        &self.0
+    }
+
+    /// A stored fingerprint.
+    pub fn from_bytes(bytes: [u8; SHA256_OUTPUT_LEN]) -> Fingerprint {
+        Fingerprint(bytes)
+    }
+}
+
+/// What an event with an idempotency key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingest {
+    /// New.
+    New,
+    /// The one we have already.
+    Same(EventId),
+    /// Another one under a key that is taken.
+    Conflict(EventId),
+}
+
+/// Compares what is offered under a key with what is stored under it, if anything is.
+pub fn judge(stored: Option<(EventId, Fingerprint)>, offered: Fingerprint) -> Ingest {
+    match stored {
+        None => Ingest::New,
+        Some((event, content)) if content == offered => Ingest::Same(event),
+        Some((event, _)) => Ingest::Conflict(event),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn same_key_same_content_is_the_same_event() {
+        let paid = Fingerprint::of(&[b"invoice.paid", b"{}"]);
+        let sent = Fingerprint::of(&[b"invoice.sent", b"{}"]);
+        let stored = Some((EventId(1), paid));
+        assert_eq!(judge(None, paid), Ingest::New);
+        assert_eq!(judge(stored, paid), Ingest::Same(EventId(1)));
+        assert_eq!(judge(stored, sent), Ingest::Conflict(EventId(1)));
+    }
+
+    #[test]
+    fn parts_do_not_run_together() {
+        assert_ne!(
+            Fingerprint::of(&[b"ab", b"c"]),
+            Fingerprint::of(&[b"a", b"bc"])
+        );
+        assert_ne!(Fingerprint::of(&[b"ab"]), Fingerprint::of(&[b"ab", b""]));
+        let print = Fingerprint::of(&[b"ab"]);
+        assert_eq!(Fingerprint::from_bytes(*print.as_bytes()), print);
+    }
+}

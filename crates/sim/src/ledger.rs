@@ -1,0 +1,606 @@
+//! The oracles: what must be true whatever happens, seen from outside.
+//!
+//! The ledger knows nothing of the core's insides. It sees what was accepted, what was sent, what
+//! came back, what is on disk and what people were told, and holds that against the promises. The
+//! first one that is broken ends the run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use posthaste_core::classify::{Meaning, Outcome, classify};
+use posthaste_core::delivery::{Delivery, Status, Trigger};
+use posthaste_core::dispatcher::{Attempt, AttemptRecord};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::lane::LaneSettings;
+use posthaste_core::policy::Jitter;
+use posthaste_core::time::{Span, Timestamp};
+
+use crate::disk::{Disk, Epoch};
+use crate::weather::Site;
+
+/// How long a first attempt may wait on an endpoint that nothing is wrong with. In a burst a lane
+/// that keeps only one delivery ready goes over the disk for each, at up to forty milliseconds; that
+/// is its own doing. What others do shows in seconds.
+const UNDISTURBED_MS: u64 = 400;
+/// So many retries with the same nominal delay are enough to see a wave.
+const WAVE_SAMPLES: usize = 20;
+/// Delays shorter than this are too coarse to tell a wave from chance.
+const WAVE_NOMINAL: Span = Span::from_secs(10);
+
+/// A promise that can be seen broken. The letters are those of the design's promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oracle {
+    /// A: every accepted delivery ends, in bounded time once the world is well.
+    EverythingEnds,
+    /// B: no round has more attempts than the policy allows.
+    AttemptsWithinPolicy,
+    /// B: no attempt is counted that did not come back from a receiver.
+    OurFaultsSpendNothing,
+    /// B: no retry is set beyond the deadline.
+    NoRetryBeyondTheDeadline,
+    /// C: what was sent is recorded, unless a fault excuses it; so nothing is sent twice without one.
+    EveryResultIsKept,
+    /// C: a delivery is never under way twice at once.
+    OneAtATime,
+    /// C: nothing is left over when the process was stopped properly.
+    CleanStop,
+    /// D: no attempt begins after a pause, disable or delete was answered.
+    NothingAfterShut,
+    /// D: no attempt begins after a cancel was answered.
+    NothingAfterCancel,
+    /// E: no attempt begins after the delivery ended.
+    NothingAfterTheEnd,
+    /// E: what has ended changes only by a replay.
+    TerminalStays,
+    /// G: an endpoint that is well does not feel the others.
+    OthersUndisturbed,
+    /// H: never more in flight than the endpoint allows.
+    WithinTheWindow,
+    /// H: never more in any second than the endpoint allows.
+    WithinTheRate,
+    /// H: in the second it recovers, no saved-up burst.
+    GentleRecovery,
+    /// H: a tripped breaker lets one probe through at a time, and nothing else.
+    OneProbe,
+    /// H: an endpoint that asked to be left alone is.
+    RetryAfterIsHonoured,
+    /// H: what failed together does not come back together.
+    NoWave,
+    /// No retry comes before its time.
+    NotEarly,
+    /// Deliveries of one ordering key go one after the other.
+    InOrder,
+    /// I: the same key makes one event.
+    OneEventPerKey,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Which.
+    pub oracle: Oracle,
+    /// What was seen.
+    pub detail: String,
+}
+
+#[derive(Clone, Debug)]
+struct Account {
+    endpoint: EndpointId,
+    give_up_at: Timestamp,
+    spent: u32,
+    sends: u32,
+    results: u32,
+    recorded: u32,
+    excuses: u32,
+    under_way: bool,
+    last_write: Option<(Epoch, u32)>,
+    replayed: bool,
+    handed_over_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Book {
+    settings: Arc<LaneSettings>,
+    most_attempts: u32,
+    watched: bool,
+    shut: bool,
+    tripped: bool,
+    probe_out: bool,
+    quiet_until_ms: u64,
+    in_air: u32,
+    sends_ms: VecDeque<u64>,
+    recovered_ms: Option<u64>,
+    sends_since_recovery: u32,
+}
+
+/// Holds the world to its promises.
+#[derive(Debug)]
+pub struct Ledger {
+    accounts: BTreeMap<DeliveryId, Account>,
+    books: BTreeMap<EndpointId, Book>,
+    keys: BTreeMap<u64, EventId>,
+    delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
+    undisturbed_since_ms: u64,
+    latest_wall: Timestamp,
+    broken: Option<Broken>,
+    sends: u64,
+}
+
+impl Ledger {
+    /// An empty ledger for these endpoints.
+    pub fn new(sites: &[Site]) -> Ledger {
+        let book = |site: &Site| Book {
+            settings: site.settings.clone(),
+            most_attempts: site.settings.policy.max_attempts,
+            watched: site.watched,
+            shut: false,
+            tripped: false,
+            probe_out: false,
+            quiet_until_ms: 0,
+            in_air: 0,
+            sends_ms: VecDeque::new(),
+            recovered_ms: None,
+            sends_since_recovery: 0,
+        };
+        Ledger {
+            accounts: BTreeMap::new(),
+            books: sites
+                .iter()
+                .map(|site| (site.endpoint, book(site)))
+                .collect(),
+            keys: BTreeMap::new(),
+            delays_ms: BTreeMap::new(),
+            undisturbed_since_ms: 0,
+            latest_wall: Timestamp::default(),
+            broken: None,
+            sends: 0,
+        }
+    }
+
+    /// The first promise that was broken.
+    pub fn broken(&self) -> Option<&Broken> {
+        self.broken.as_ref()
+    }
+
+    /// How many deliveries were accepted.
+    pub fn accepted_count(&self) -> usize {
+        self.accounts.len()
+    }
+
+    /// How many attempts were made.
+    pub fn send_count(&self) -> u64 {
+        self.sends
+    }
+
+    fn breaks(&mut self, oracle: Oracle, detail: impl FnOnce() -> String) {
+        if self.broken.is_none() {
+            self.broken = Some(Broken {
+                oracle,
+                detail: detail(),
+            });
+        }
+    }
+
+    fn expect(&mut self, holds: bool, oracle: Oracle, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.breaks(oracle, detail);
+        }
+    }
+
+    fn account(&mut self, id: DeliveryId) -> &mut Account {
+        self.accounts
+            .get_mut(&id)
+            .expect("only what was accepted is dealt with")
+    }
+
+    fn book(&mut self, endpoint: EndpointId) -> &mut Book {
+        self.books
+            .get_mut(&endpoint)
+            .expect("every endpoint has a book")
+    }
+
+    /// An event was answered 2xx under this key.
+    pub fn answered(&mut self, key: u64, event: EventId) {
+        let first = *self.keys.entry(key).or_insert(event);
+        self.expect(first == event, Oracle::OneEventPerKey, || {
+            format!("key {key} made {first} and {event}")
+        });
+    }
+
+    /// A delivery is on disk.
+    pub fn accepted(&mut self, delivery: &Delivery) {
+        let facts = delivery.facts();
+        let account = Account {
+            endpoint: facts.endpoint,
+            give_up_at: facts.give_up_at,
+            spent: 0,
+            sends: 0,
+            results: 0,
+            recorded: 0,
+            excuses: 0,
+            under_way: false,
+            last_write: None,
+            replayed: false,
+            handed_over_ms: None,
+        };
+        self.accounts.insert(facts.id, account);
+    }
+
+    /// A delivery that is due now was handed to the dispatcher.
+    pub fn handed_over(&mut self, id: DeliveryId, at_ms: u64) {
+        self.account(id).handed_over_ms = Some(at_ms);
+    }
+
+    /// Something happened that slows everybody down until `until_ms`.
+    pub fn disturbed(&mut self, until_ms: u64) {
+        self.undisturbed_since_ms = self.undisturbed_since_ms.max(until_ms);
+    }
+
+    /// The wall clock shows this.
+    pub fn wall(&mut self, wall: Timestamp) {
+        self.latest_wall = self.latest_wall.max(wall);
+    }
+
+    /// An attempt begins.
+    pub fn sending(&mut self, attempt: &Attempt, at_ms: u64, disk: &Disk) {
+        self.sends += 1;
+        let id = attempt.delivery;
+        let row = disk
+            .delivery(id)
+            .expect("only what is on disk is sent")
+            .clone();
+        let latest_wall = self.latest_wall;
+        match row.wanted_at() {
+            Some(wanted_at) => self.expect(wanted_at <= latest_wall, Oracle::NotEarly, || {
+                format!("{id} was sent at {latest_wall:?}, wanted at {wanted_at:?}")
+            }),
+            None => {
+                let oracle = if row.status() == Status::Cancelled {
+                    Oracle::NothingAfterCancel
+                } else {
+                    Oracle::NothingAfterTheEnd
+                };
+                self.breaks(oracle, || {
+                    format!("{id} was sent, but is {:?}", row.status())
+                });
+            }
+        }
+        let undisturbed_since_ms = self.undisturbed_since_ms;
+        let account = self.account(id);
+        account.sends += 1;
+        let twice = std::mem::replace(&mut account.under_way, true);
+        let handed_over_ms = account.handed_over_ms.take();
+        self.expect(!twice, Oracle::OneAtATime, || {
+            format!("{id} is under way already")
+        });
+        self.check_order(&row, disk);
+        self.check_gate(attempt, at_ms);
+        if let Some(from_ms) = handed_over_ms
+            && self.book(attempt.endpoint).watched
+            && from_ms >= undisturbed_since_ms
+        {
+            let waited_ms = at_ms - from_ms;
+            self.expect(
+                waited_ms <= UNDISTURBED_MS,
+                Oracle::OthersUndisturbed,
+                || format!("{id} waited {waited_ms} ms behind others"),
+            );
+        }
+    }
+
+    fn check_order(&mut self, row: &Delivery, disk: &Disk) {
+        let facts = row.facts();
+        let ordered = self.book(facts.endpoint).settings.ordered;
+        let Some(key) = facts.ordering.filter(|_| ordered) else {
+            return;
+        };
+        // A replay brings an old delivery back among the young ones; that is its point.
+        if self.account(facts.id).replayed {
+            return;
+        }
+        let older: Vec<DeliveryId> = disk
+            .unfinished_of_key(facts.endpoint, key)
+            .take_while(|id| *id < facts.id)
+            .collect();
+        for id in older {
+            let replayed = self.account(id).replayed;
+            self.expect(replayed, Oracle::InOrder, || {
+                format!("{} was sent before {id}", facts.id)
+            });
+        }
+    }
+
+    fn check_gate(&mut self, attempt: &Attempt, at_ms: u64) {
+        let endpoint = attempt.endpoint;
+        let book = self.book(endpoint);
+        book.in_air += 1;
+        book.sends_ms.push_back(at_ms);
+        while book
+            .sends_ms
+            .front()
+            .is_some_and(|sent| sent + 1_000 <= at_ms)
+        {
+            book.sends_ms.pop_front();
+        }
+        if book
+            .recovered_ms
+            .is_some_and(|recovered| at_ms < recovered + 1_000)
+        {
+            book.sends_since_recovery += 1;
+        }
+        let probe = attempt.trigger == Trigger::Probe;
+        let one_probe = if book.tripped {
+            probe && !std::mem::replace(&mut book.probe_out, true)
+        } else {
+            !probe
+        };
+        let book = book.clone();
+        let rate = book.settings.rate;
+        let most = rate.per_second + f64::from(rate.burst);
+        self.expect(!book.shut, Oracle::NothingAfterShut, || {
+            format!("{} was sent to {endpoint}, which is shut", attempt.delivery)
+        });
+        self.expect(
+            book.in_air <= book.settings.max_in_flight,
+            Oracle::WithinTheWindow,
+            || format!("{} in flight to {endpoint}", book.in_air),
+        );
+        self.expect(
+            book.sends_ms.len() as f64 <= most,
+            Oracle::WithinTheRate,
+            || {
+                format!(
+                    "{} within a second to {endpoint}, {most} allowed",
+                    book.sends_ms.len()
+                )
+            },
+        );
+        let gentle = f64::from(book.sends_since_recovery) <= rate.per_second + 1.0;
+        self.expect(gentle, Oracle::GentleRecovery, || {
+            format!(
+                "{} to {endpoint} in the second it recovered",
+                book.sends_since_recovery
+            )
+        });
+        self.expect(one_probe, Oracle::OneProbe, || {
+            format!(
+                "{} as {:?} to {endpoint}",
+                attempt.delivery, attempt.trigger
+            )
+        });
+        self.expect(
+            book.quiet_until_ms <= at_ms,
+            Oracle::RetryAfterIsHonoured,
+            || {
+                format!(
+                    "{endpoint} asked for quiet until {} ms",
+                    book.quiet_until_ms
+                )
+            },
+        );
+    }
+
+    /// An attempt is over, as far as the receiver is concerned.
+    pub fn landed(&mut self, attempt: &Attempt) {
+        let book = self.book(attempt.endpoint);
+        book.in_air -= 1;
+        if attempt.trigger == Trigger::Probe {
+            book.probe_out = false;
+        }
+    }
+
+    /// The process heard this outcome.
+    pub fn result(&mut self, attempt: &Attempt, outcome: Outcome, at_ms: u64) {
+        self.account(attempt.delivery).results += 1;
+        let book = self.book(attempt.endpoint);
+        if let Meaning::Failure(failure) = classify(outcome, &book.settings.policy.rules)
+            && let Some(asked) = failure.retry_after
+        {
+            let asked_ms = asked.min(book.settings.retry_after_cap).as_millis();
+            book.quiet_until_ms = book.quiet_until_ms.max(at_ms + asked_ms);
+        }
+    }
+
+    /// The worker fell over: this attempt's result is excused.
+    pub fn excused(&mut self, attempt: &Attempt) {
+        let account = self.account(attempt.delivery);
+        account.excuses += 1;
+        account.under_way = false;
+    }
+
+    /// A record of an attempt was written.
+    pub fn written(&mut self, epoch: Epoch, before: &Delivery, record: &AttemptRecord) {
+        let after = &record.delivery;
+        let (id, endpoint) = (after.id(), after.facts().endpoint);
+        self.check_terminal(before, after);
+        let account = self.account(id);
+        account.under_way = false;
+        account.recorded += 1;
+        account.spent += 1;
+        account.last_write = Some((epoch, after.facts().attempts));
+        let account = account.clone();
+        let book = self.book(endpoint);
+        if record.disable.is_some() {
+            book.shut = true;
+        }
+        let (most, policy) = (book.most_attempts, book.settings.policy.clone());
+        self.expect(account.spent <= most, Oracle::AttemptsWithinPolicy, || {
+            format!("{id} has {} attempts, {most} allowed", account.spent)
+        });
+        self.expect(
+            account.recorded <= account.results,
+            Oracle::OurFaultsSpendNothing,
+            || {
+                format!(
+                    "{id}: {} counted, {} came back",
+                    account.recorded, account.results
+                )
+            },
+        );
+        let Some(next_at) = record.settlement.next_attempt_at else {
+            return;
+        };
+        let give_up_at = account.give_up_at;
+        self.expect(
+            next_at <= give_up_at,
+            Oracle::NoRetryBeyondTheDeadline,
+            || format!("{id} retries at {next_at:?}, deadline {give_up_at:?}"),
+        );
+        let nominal = policy.backoff.nominal(account.spent.max(1));
+        let spread = policy.jitter != Jitter::None && nominal >= WAVE_NOMINAL;
+        if spread && record.settlement.retry_after.is_none() {
+            let group = (endpoint, account.spent, nominal.as_millis());
+            let delay = next_at.since(record.settlement.finished_at);
+            self.delays_ms
+                .entry(group)
+                .or_default()
+                .push(delay.as_millis());
+        }
+    }
+
+    /// A record of an attempt was refused because its row had moved on.
+    pub fn superseded(&mut self, epoch: Epoch, record: &AttemptRecord) {
+        let (id, attempts) = (record.delivery.id(), record.delivery.facts().attempts);
+        let repeated = self.account(id).last_write == Some((epoch, attempts));
+        self.expect(repeated, Oracle::EveryResultIsKept, || {
+            format!("attempt {attempts} of {id} came back, but its row had moved on")
+        });
+    }
+
+    fn check_terminal(&mut self, before: &Delivery, after: &Delivery) {
+        let stays = !before.status().is_terminal() || before == after;
+        self.expect(stays, Oracle::TerminalStays, || {
+            format!(
+                "{} went from {:?} to {:?}",
+                after.id(),
+                before.status(),
+                after.status()
+            )
+        });
+    }
+
+    /// What waited for an endpoint was ended on disk.
+    pub fn swept(&mut self, before: &Delivery, after: &Delivery) {
+        self.check_terminal(before, after);
+    }
+
+    /// Somebody was answered that an endpoint is paused, disabled or deleted.
+    pub fn shut(&mut self, endpoint: EndpointId) {
+        self.book(endpoint).shut = true;
+    }
+
+    /// Somebody enables an endpoint, which also closes its breaker.
+    pub fn opened(&mut self, endpoint: EndpointId, at_ms: u64) {
+        let book = self.book(endpoint);
+        let was_away = book.shut || book.tripped;
+        book.shut = false;
+        book.tripped = false;
+        book.probe_out = false;
+        if was_away {
+            book.recovered_ms = Some(at_ms);
+            book.sends_since_recovery = 0;
+        }
+    }
+
+    /// Its breaker tripped.
+    pub fn tripped(&mut self, endpoint: EndpointId) {
+        self.book(endpoint).tripped = true;
+    }
+
+    /// Its breaker closed.
+    pub fn recovered(&mut self, endpoint: EndpointId, at_ms: u64) {
+        let book = self.book(endpoint);
+        book.tripped = false;
+        book.recovered_ms = Some(at_ms);
+        book.sends_since_recovery = 0;
+    }
+
+    /// An endpoint has another policy now.
+    pub fn edited(&mut self, endpoint: EndpointId, settings: Arc<LaneSettings>) {
+        let book = self.book(endpoint);
+        book.most_attempts = book.most_attempts.max(settings.policy.max_attempts);
+        book.settings = settings;
+    }
+
+    /// A delivery begins a new round.
+    pub fn replayed(&mut self, delivery: &Delivery) {
+        let give_up_at = delivery.facts().give_up_at;
+        let account = self.account(delivery.id());
+        account.spent = 0;
+        account.replayed = true;
+        account.give_up_at = give_up_at;
+    }
+
+    /// The process died with whatever it had under way.
+    pub fn crashed(&mut self) {
+        for account in self.accounts.values_mut() {
+            if std::mem::take(&mut account.under_way) {
+                account.excuses += 1;
+            }
+            account.handed_over_ms = None;
+        }
+        for book in self.books.values_mut() {
+            book.in_air = 0;
+            book.probe_out = false;
+            book.quiet_until_ms = 0;
+        }
+    }
+
+    /// The process said that everything was back and recorded.
+    pub fn stopped(&mut self) {
+        let left = self.accounts.iter().find(|(_, account)| account.under_way);
+        let left = left.map(|(id, _)| *id);
+        self.expect(left.is_none(), Oracle::CleanStop, || {
+            format!("{left:?} was left over")
+        });
+    }
+
+    /// A new process begins with what is on disk.
+    pub fn restarted(&mut self, disk: &Disk) {
+        for (endpoint, row) in disk.endpoints() {
+            self.book(*endpoint).tripped = row.health.trip.is_some();
+        }
+    }
+
+    /// The last reckoning.
+    pub fn close(&mut self, disk: &Disk) {
+        let accounts = std::mem::take(&mut self.accounts);
+        for (id, account) in &accounts {
+            let kept = account.sends <= account.recorded + account.excuses;
+            self.expect(kept, Oracle::EveryResultIsKept, || {
+                format!(
+                    "{id} to {}: {} sent, {} recorded, {} excused",
+                    account.endpoint, account.sends, account.recorded, account.excuses
+                )
+            });
+        }
+        for id in accounts.keys() {
+            let status = disk.delivery(*id).map(Delivery::status);
+            let ended = status.is_some_and(Status::is_terminal);
+            self.expect(ended, Oracle::EverythingEnds, || {
+                format!("{id} is {status:?}")
+            });
+        }
+        self.accounts = accounts;
+        self.check_waves();
+    }
+
+    fn check_waves(&mut self) {
+        let groups = std::mem::take(&mut self.delays_ms);
+        for ((endpoint, attempt, nominal_ms), mut delays_ms) in groups {
+            if delays_ms.len() < WAVE_SAMPLES {
+                continue;
+            }
+            delays_ms.sort_unstable();
+            let most = delays_ms.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
+            let most = most.unwrap_or(0);
+            self.expect(most * 4 <= delays_ms.len(), Oracle::NoWave, || {
+                format!(
+                    "{most} of {} retries after attempt {attempt} to {endpoint} waited the same \
+                     ({nominal_ms} ms nominal)",
+                    delays_ms.len()
+                )
+            });
+        }
+    }
+}

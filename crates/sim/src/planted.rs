@@ -1,0 +1,212 @@
+//! Bugs planted on purpose, to see that the oracles can fail.
+//!
+//! Each one tampers with what passes between the core and the world, so that together they behave as
+//! if the bug were in the core. No code of the core knows of them.
+
+use std::sync::Arc;
+
+use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::delivery::{Delivery, Facts, Trigger};
+use posthaste_core::dispatcher::{Command, Finish, Input, Introduction};
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{LaneSettings, RateLimit, Standing};
+use posthaste_core::policy::{Jitter, RetryPolicy};
+use posthaste_core::time::Span;
+
+use crate::ledger::Oracle;
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Now and then a result is taken for written although it was not.
+    ResultLost,
+    /// A tripped breaker never sends its probe.
+    NeverProbes,
+    /// One more in flight than the endpoint allows.
+    WindowOffByOne,
+    /// Twice as fast as the endpoint allows.
+    TwiceTheRate,
+    /// A retry is set although the deadline has passed.
+    RetryAfterDeadline,
+    /// One attempt more than the policy allows.
+    OneAttemptTooMany,
+    /// A fault of our own is counted as an attempt.
+    CountsOurFaults,
+    /// Delays are not spread.
+    NoJitter,
+    /// Nobody tells the dispatcher that an endpoint was paused, disabled or deleted.
+    SendsToTheDisabled,
+    /// One endpoint is never fetched for.
+    LaneStarved,
+    /// A process that has been replaced can still write.
+    StaleWrites,
+    /// Nobody tells the dispatcher that a delivery was called off.
+    SendsTheCancelled,
+    /// The same key makes an event each time.
+    ForgetsKeys,
+    /// After a restart some endpoints are forgotten.
+    ForgetsAfterRestart,
+    /// What was accepted is handed over a second time, long after.
+    HandsOverTwice,
+    /// All endpoints share one tenant's turn.
+    Unfair,
+    /// `Retry-After` is not heard.
+    DeafToRetryAfter,
+    /// The order within a key is ignored.
+    IgnoresOrder,
+}
+
+impl Bug {
+    /// Every bug, with an oracle that must see it.
+    pub const ALL: [(Bug, Oracle); 18] = [
+        (Bug::ResultLost, Oracle::OneAtATime),
+        (Bug::NeverProbes, Oracle::EverythingEnds),
+        (Bug::WindowOffByOne, Oracle::WithinTheWindow),
+        (Bug::TwiceTheRate, Oracle::WithinTheRate),
+        (Bug::RetryAfterDeadline, Oracle::NoRetryBeyondTheDeadline),
+        (Bug::OneAttemptTooMany, Oracle::AttemptsWithinPolicy),
+        (Bug::CountsOurFaults, Oracle::OurFaultsSpendNothing),
+        (Bug::NoJitter, Oracle::NoWave),
+        (Bug::SendsToTheDisabled, Oracle::NothingAfterShut),
+        (Bug::LaneStarved, Oracle::EverythingEnds),
+        (Bug::StaleWrites, Oracle::EveryResultIsKept),
+        (Bug::SendsTheCancelled, Oracle::NothingAfterCancel),
+        (Bug::ForgetsKeys, Oracle::OneEventPerKey),
+        (Bug::ForgetsAfterRestart, Oracle::EverythingEnds),
+        (Bug::HandsOverTwice, Oracle::NothingAfterTheEnd),
+        (Bug::Unfair, Oracle::OthersUndisturbed),
+        (Bug::DeafToRetryAfter, Oracle::RetryAfterIsHonoured),
+        (Bug::IgnoresOrder, Oracle::InOrder),
+    ];
+
+    /// What becomes of an input on its way to the dispatcher; nothing if it is lost.
+    pub(crate) fn tamper_input(self, input: Input) -> Option<Input> {
+        match (self, input) {
+            (Bug::SendsToTheDisabled, Input::Stand { standing, .. })
+                if standing != Standing::Enabled =>
+            {
+                None
+            }
+            (Bug::CountsOurFaults, Input::Finished { ticket, finish }) => {
+                let finish = match finish {
+                    Finish::OurFault => Finish::Ran(Outcome::Failed(Fault::Unknown)),
+                    ran @ Finish::Ran(_) => ran,
+                };
+                Some(Input::Finished { ticket, finish })
+            }
+            (Bug::DeafToRetryAfter, Input::Finished { ticket, finish }) => {
+                let finish = match finish {
+                    Finish::Ran(Outcome::Answered { status, .. }) => {
+                        Finish::Ran(Outcome::Answered {
+                            status,
+                            retry_after: None,
+                        })
+                    }
+                    other @ (Finish::Ran(Outcome::Failed(_)) | Finish::OurFault) => other,
+                };
+                Some(Input::Finished { ticket, finish })
+            }
+            (Bug::RetryAfterDeadline, Input::Accepted(deliveries)) => Some(Input::Accepted(
+                deliveries.into_iter().map(without_deadline).collect(),
+            )),
+            (
+                Bug::RetryAfterDeadline,
+                Input::Fetched {
+                    ticket,
+                    endpoint,
+                    mut fetched,
+                },
+            ) => {
+                let deliveries = fetched.deliveries.into_iter();
+                fetched.deliveries = deliveries.map(without_deadline).collect();
+                Some(Input::Fetched {
+                    ticket,
+                    endpoint,
+                    fetched,
+                })
+            }
+            (bug, Input::Introduced(introduction)) => {
+                Some(Input::Introduced(bug.tamper_introduction(introduction)))
+            }
+            (_, input) => Some(input),
+        }
+    }
+
+    fn tamper_introduction(self, introduction: Introduction) -> Introduction {
+        let settings = (*introduction.settings).clone();
+        let policy = settings.policy.clone();
+        let tampered = match self {
+            Bug::WindowOffByOne => LaneSettings {
+                max_in_flight: settings.max_in_flight + 1,
+                ..settings
+            },
+            Bug::TwiceTheRate => LaneSettings {
+                rate: RateLimit {
+                    per_second: settings.rate.per_second * 2.0,
+                    burst: settings.rate.burst * 2,
+                },
+                ..settings
+            },
+            Bug::OneAttemptTooMany => LaneSettings {
+                policy: RetryPolicy {
+                    max_attempts: policy.max_attempts + 1,
+                    ..policy
+                },
+                ..settings
+            },
+            Bug::NoJitter => LaneSettings {
+                policy: RetryPolicy {
+                    jitter: Jitter::None,
+                    ..policy
+                },
+                ..settings
+            },
+            Bug::IgnoresOrder => LaneSettings {
+                ordered: false,
+                ..settings
+            },
+            Bug::Unfair => {
+                let tenant = "everybody".parse().expect("a name");
+                return Introduction {
+                    tenant,
+                    ..introduction
+                };
+            }
+            Bug::ResultLost
+            | Bug::NeverProbes
+            | Bug::RetryAfterDeadline
+            | Bug::CountsOurFaults
+            | Bug::SendsToTheDisabled
+            | Bug::LaneStarved
+            | Bug::StaleWrites
+            | Bug::SendsTheCancelled
+            | Bug::ForgetsKeys
+            | Bug::ForgetsAfterRestart
+            | Bug::HandsOverTwice
+            | Bug::DeafToRetryAfter => settings,
+        };
+        Introduction {
+            settings: Arc::new(tampered),
+            ..introduction
+        }
+    }
+
+    /// Whether a command gets lost on its way to the world.
+    pub(crate) fn swallows(self, command: &Command) -> bool {
+        match (self, command) {
+            (Bug::NeverProbes, Command::Send(attempt)) => attempt.trigger == Trigger::Probe,
+            (Bug::LaneStarved, Command::Fetch { endpoint, .. }) => *endpoint == EndpointId(1),
+            (_, _) => false,
+        }
+    }
+}
+
+fn without_deadline(delivery: Delivery) -> Delivery {
+    let facts = delivery.facts();
+    let give_up_at = facts.give_up_at.after(Span::from_days(30));
+    let facts = Facts {
+        give_up_at,
+        ..facts.clone()
+    };
+    Delivery::restore(facts, delivery.state())
+}

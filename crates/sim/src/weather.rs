@@ -1,0 +1,215 @@
+//! What a seed makes of the world: its endpoints, its traffic and its troubles.
+
+use std::sync::Arc;
+
+use posthaste_core::dice::Dice;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::{LaneSettings, RateLimit};
+use posthaste_core::policy::{Backoff, Jitter, Preset, RetryPolicy};
+use posthaste_core::time::Span;
+
+use crate::receiver::Climate;
+
+/// How long trouble lasts: the first phase.
+pub const STORM_MS: u64 = 2 * 60 * 60 * 1_000;
+/// How long after that every delivery must have ended: the second phase.
+pub const HEALING_MS: u64 = 14 * 24 * 60 * 60 * 1_000;
+const MINUTE_MS: u64 = 60_000;
+
+/// One endpoint and what stands behind it.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it has been promised.
+    pub settings: Arc<LaneSettings>,
+    /// How its receiver behaves.
+    pub climate: Climate,
+    /// It is well, and nobody meddles with it: whatever others do must not show here.
+    pub watched: bool,
+}
+
+/// How often things go wrong, in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// The disk refuses a read or a write.
+    pub disk_error: u32,
+    /// The disk writes, but the answer is lost.
+    pub answer_lost: u32,
+    /// The worker that makes an attempt falls over before or after sending.
+    pub worker: u32,
+    /// The process dies between two commands.
+    pub crash_between_commands: u32,
+    /// An answer comes late and again.
+    pub repeated: u32,
+    /// How often the process is killed, in all.
+    pub kills: u32,
+    /// How often it is stopped properly, in all.
+    pub stops: u32,
+    /// How often the wall clock jumps, in all.
+    pub clock_jumps: u32,
+}
+
+/// What a seed makes of the world.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// The endpoints; the first is the watched one.
+    pub sites: Vec<Site>,
+    /// How many events applications hand over.
+    pub events: u32,
+    /// How often people pause, disable, cancel, replay, and so on.
+    pub interventions: u32,
+    /// Places for attempts under way.
+    pub max_flights: usize,
+    /// Deliveries kept ready by each lane.
+    pub ready_per_lane: usize,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Weather {
+    /// The weather that follows from the dice. One world in four has no faults at all, so that
+    /// promises which faults excuse can be held to the letter; and in one of four the endpoints are
+    /// greedy and slow enough to fill every place there is.
+    pub fn draw(dice: &mut Dice) -> Weather {
+        let calm = dice.chance(1, 4);
+        let greedy = dice.chance(1, 4);
+        let others = dice.between(2, 10) as u128;
+        let mut sites = vec![watched_site()];
+        sites.extend((1..=others).map(|number| site(number, greedy, dice)));
+        Weather {
+            sites,
+            events: dice.between(80, 500) as u32,
+            interventions: dice.between(0, 40) as u32,
+            max_flights: dice.between(48, 96) as usize,
+            ready_per_lane: dice.between(1, 12) as usize,
+            faults: if calm {
+                Faults::default()
+            } else {
+                faults(dice)
+            },
+        }
+    }
+}
+
+fn faults(dice: &mut Dice) -> Faults {
+    let mut sometimes = |most: u64| {
+        if dice.chance(1, 2) {
+            dice.between(0, most) as u32
+        } else {
+            0
+        }
+    };
+    Faults {
+        disk_error: sometimes(60),
+        answer_lost: sometimes(40),
+        worker: sometimes(60),
+        crash_between_commands: sometimes(3),
+        repeated: sometimes(200),
+        kills: sometimes(8),
+        stops: sometimes(4),
+        clock_jumps: sometimes(4),
+    }
+}
+
+fn watched_site() -> Site {
+    Site {
+        endpoint: EndpointId(0),
+        tenant: "watched".parse().expect("a name"),
+        settings: Arc::new(LaneSettings::default()),
+        climate: Climate::Healthy,
+        watched: true,
+    }
+}
+
+fn site(number: u128, greedy: bool, dice: &mut Dice) -> Site {
+    let tenant = format!("tenant-{}", dice.between(1, 4));
+    let most = if greedy { 60 } else { 10 };
+    let settings = LaneSettings {
+        policy: policy(dice),
+        max_in_flight: dice.between(1, most) as u32,
+        rate: RateLimit {
+            per_second: dice.between(1, 50) as f64,
+            burst: dice.between(1, 2 * most) as u32,
+        },
+        ordered: dice.chance(1, 4),
+        ..LaneSettings::default()
+    };
+    Site {
+        endpoint: EndpointId(number),
+        tenant: tenant.parse().expect("a name"),
+        settings: Arc::new(settings),
+        climate: if greedy && dice.chance(1, 2) {
+            Climate::Slow
+        } else {
+            climate(dice)
+        },
+        watched: false,
+    }
+}
+
+/// A policy: a preset, or one of any shape and jitter whose delays are short enough to see many.
+pub fn policy(dice: &mut Dice) -> RetryPolicy {
+    if dice.chance(1, 3) {
+        return dice.pick(&Preset::ALL).policy();
+    }
+    let unit = Span::from_secs(dice.between(1, 60));
+    let cap = Span::from_mins(dice.between(2, 60));
+    let backoff = match dice.between(0, 3) {
+        0 => Backoff::Fixed { interval: unit },
+        1 => Backoff::Linear { step: unit, cap },
+        2 => Backoff::Exponential {
+            base: unit,
+            factor: dice.between(2, 6) as f64,
+            cap,
+        },
+        3.. => Backoff::Schedule {
+            delays: (1..=dice.between(1, 6))
+                .map(|n| unit.times(n * n))
+                .collect(),
+        },
+    };
+    let jitter = *dice.pick(&[
+        Jitter::None,
+        Jitter::Full,
+        Jitter::Equal,
+        Jitter::Decorrelated,
+        Jitter::Proportional { fraction: 0.2 },
+    ]);
+    RetryPolicy {
+        backoff,
+        jitter,
+        max_attempts: dice.between(1, 12) as u32,
+        give_up_after: Span::from_mins(dice.between(1, 600)),
+        rules: Vec::new(),
+    }
+}
+
+fn climate(dice: &mut Dice) -> Climate {
+    let from_ms = dice.between(0, STORM_MS);
+    let retry_after = Span::from_secs(dice.between(1, 900));
+    match dice.between(0, 12) {
+        0 | 1 => Climate::Healthy,
+        2 => Climate::Slow,
+        3 => Climate::Flapping {
+            turn_ms: dice.between(MINUTE_MS, 20 * MINUTE_MS),
+        },
+        4 => Climate::Gone { from_ms },
+        5 => Climate::Throttling {
+            per_second: dice.between(1, 10),
+            retry_after: dice.chance(1, 2).then_some(retry_after),
+        },
+        6 => Climate::Resting { retry_after },
+        7 => Climate::Refusing,
+        8 => Climate::Lost,
+        9 => Climate::Hanging,
+        10 => Climate::Resetting,
+        11 => Climate::Down {
+            from_ms,
+            until_ms: from_ms + 60 * MINUTE_MS,
+        },
+        12.. => Climate::Mad,
+    }
+}

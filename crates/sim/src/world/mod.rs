@@ -1,0 +1,435 @@
+//! The virtual world: applications, people, receivers, a disk, and a process that may die at any
+//! moment.
+//!
+//! Phase one is a storm: traffic, interventions and faults. In phase two the world is well, and every
+//! delivery must end in bounded time. Everything follows from one seed; a run that breaks a promise
+//! is run again with a trace, which then shows what led up to it.
+
+mod people;
+mod shell;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use posthaste_core::classify::Outcome;
+use posthaste_core::delivery::{DeadReason, Delivery};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{Attempt, Dispatcher, Input, Limits, Record, Ticket};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, Mint};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::{Health, Standing};
+use posthaste_core::time::{Now, Tick, Timestamp};
+
+use crate::agenda::Agenda;
+use crate::disk::{Disk, EndpointRow, Epoch};
+use crate::ledger::{Broken, Ledger};
+use crate::planted::Bug;
+use crate::receiver::Receiver;
+use crate::weather::{HEALING_MS, STORM_MS, Site, Weather};
+
+/// How many of the last events a failure shows.
+const TRACE_LINES: usize = 60;
+/// What the wall clock shows when the world begins.
+const EPOCH: u64 = 1_800_000_000_000;
+
+/// A run that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What reproduces it exactly.
+    pub seed: u64,
+    /// Which promise, and what was seen.
+    pub broken: Broken,
+    /// When, in virtual time.
+    pub at_ms: u64,
+    /// What happened last.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Broken { oracle, detail } = &self.broken;
+        for line in &self.trace {
+            writeln!(f, "  {line}")?;
+        }
+        write!(
+            f,
+            "seed {}: {oracle:?} broken at {} ms: {detail}",
+            self.seed, self.at_ms
+        )
+    }
+}
+
+/// What a run that kept every promise saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Deliveries accepted.
+    pub deliveries: usize,
+    /// Attempts made.
+    pub attempts: u64,
+    /// Times the process died.
+    pub crashes: u32,
+    /// Events of the virtual world.
+    pub events: u64,
+    /// How long it took for everything to end, in virtual time.
+    pub ended_ms: u64,
+}
+
+impl Summary {
+    /// Both together; the time is the longer one.
+    pub fn plus(self, other: Summary) -> Summary {
+        Summary {
+            deliveries: self.deliveries + other.deliveries,
+            attempts: self.attempts + other.attempts,
+            crashes: self.crashes + other.crashes,
+            events: self.events + other.events,
+            ended_ms: self.ended_ms.max(other.ended_ms),
+        }
+    }
+}
+
+/// Runs the world that follows from `seed`, with a bug planted if one is given.
+pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, Box<Failure>> {
+    match World::new(seed, bug, false).run() {
+        Ok(summary) => Ok(summary),
+        Err(_) => World::new(seed, bug, true).run(),
+    }
+}
+
+enum Event {
+    Produce,
+    Intervene,
+    HandOver {
+        epoch: Epoch,
+        deliveries: Vec<Delivery>,
+    },
+    Hear {
+        epoch: Epoch,
+        input: Input,
+    },
+    Read {
+        epoch: Epoch,
+        query: Query,
+    },
+    Arrive {
+        epoch: Epoch,
+        attempt: Attempt,
+    },
+    Reply {
+        epoch: Epoch,
+        attempt: Attempt,
+        outcome: Outcome,
+    },
+    Write {
+        epoch: Epoch,
+        ticket: Ticket,
+        record: Record,
+    },
+    Sweep {
+        epoch: Epoch,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Vec<DeliveryId>,
+    },
+    Alarm {
+        epoch: Epoch,
+    },
+    Kill,
+    Stop,
+    Start,
+    JumpClock,
+    Heal,
+}
+
+#[derive(Clone, Copy)]
+struct Query {
+    ticket: u64,
+    endpoint: EndpointId,
+    due_by: Timestamp,
+    limit: usize,
+    ordered: bool,
+}
+
+struct Process {
+    epoch: Epoch,
+    dispatcher: Dispatcher,
+    started_ms: u64,
+    alarm_ms: Option<u64>,
+    stopping: bool,
+}
+
+struct World {
+    seed: u64,
+    bug: Option<Bug>,
+    dice: Dice,
+    mint: Mint,
+    weather: Weather,
+    agenda: Agenda<Event>,
+    wall_offset_ms: i64,
+    disk: Disk,
+    keys: BTreeMap<u64, (EventId, Fingerprint)>,
+    receivers: BTreeMap<EndpointId, Receiver>,
+    process: Option<Process>,
+    ledger: Ledger,
+    /// Deliveries that somebody asked to be called off, and has not heard about yet.
+    cancelling: Vec<DeliveryId>,
+    sweeping: Vec<EndpointId>,
+    produced: u32,
+    burst_left: u64,
+    last_hand_over_ms: u64,
+    healed: bool,
+    summary: Summary,
+    trace: Option<VecDeque<String>>,
+}
+
+impl World {
+    fn new(seed: u64, bug: Option<Bug>, traced: bool) -> World {
+        let mut dice = Dice::seeded(seed);
+        let weather = Weather::draw(&mut dice);
+        let mut disk = Disk::default();
+        for Site {
+            endpoint,
+            tenant,
+            settings,
+            ..
+        } in &weather.sites
+        {
+            let row = EndpointRow {
+                tenant: tenant.clone(),
+                settings: settings.clone(),
+                standing: Standing::Enabled,
+                health: Health::default(),
+            };
+            disk.put_endpoint(*endpoint, row);
+        }
+        let receivers = weather.sites.iter();
+        let receivers = receivers.map(|site| (site.endpoint, Receiver::new(site.climate)));
+        World {
+            seed,
+            bug,
+            mint: Mint::new(dice.split()),
+            agenda: Agenda::default(),
+            wall_offset_ms: 0,
+            disk,
+            keys: BTreeMap::new(),
+            receivers: receivers.collect(),
+            process: None,
+            ledger: Ledger::new(&weather.sites),
+            cancelling: Vec::new(),
+            sweeping: Vec::new(),
+            produced: 0,
+            burst_left: 0,
+            last_hand_over_ms: 0,
+            healed: false,
+            summary: Summary::default(),
+            trace: traced.then(VecDeque::new),
+            dice,
+            weather,
+        }
+    }
+
+    fn run(mut self) -> Result<Summary, Box<Failure>> {
+        self.plan_the_storm();
+        while let Some(event) = self.agenda.advance(STORM_MS + HEALING_MS) {
+            self.summary.events += 1;
+            let wall = self.now().wall;
+            self.ledger.wall(wall);
+            self.happen(event);
+            if self.ledger.broken().is_some() {
+                return Err(self.failure());
+            }
+            if self.healed && self.disk.unfinished() == 0 {
+                break;
+            }
+        }
+        self.ledger.close(&self.disk);
+        if self.ledger.broken().is_some() {
+            return Err(self.failure());
+        }
+        self.summary.deliveries = self.ledger.accepted_count();
+        self.summary.attempts = self.ledger.send_count();
+        self.summary.ended_ms = self.agenda.now_ms();
+        Ok(self.summary)
+    }
+
+    fn plan_the_storm(&mut self) {
+        self.agenda.plan(0, Event::Start);
+        self.agenda.plan(1, Event::Produce);
+        let faults = self.weather.faults;
+        let planned = [
+            (
+                self.weather.interventions,
+                (|| Event::Intervene) as fn() -> Event,
+            ),
+            (faults.kills, || Event::Kill),
+            (faults.stops, || Event::Stop),
+            (faults.clock_jumps, || Event::JumpClock),
+        ];
+        for (count, event) in planned {
+            for _ in 0..count {
+                let at_ms = self.dice.between(0, STORM_MS);
+                self.agenda.plan(at_ms, event());
+            }
+        }
+        self.agenda.plan(STORM_MS, Event::Heal);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Produce => self.produce(),
+            Event::Intervene => self.intervene(),
+            Event::HandOver { epoch, deliveries } => self.hand_over(epoch, deliveries),
+            Event::Hear { epoch, input } => self.hear(epoch, input),
+            Event::Read { epoch, query } => self.read(epoch, query),
+            Event::Arrive { epoch, attempt } => self.arrive(epoch, attempt),
+            Event::Reply {
+                epoch,
+                attempt,
+                outcome,
+            } => self.reply(epoch, attempt, outcome),
+            Event::Write {
+                epoch,
+                ticket,
+                record,
+            } => self.write(epoch, ticket, record),
+            Event::Sweep {
+                epoch,
+                endpoint,
+                reason,
+                except,
+            } => {
+                self.sweep(epoch, endpoint, reason, &except);
+            }
+            Event::Alarm { epoch } => self.alarm(epoch),
+            Event::Kill => self.crash(),
+            Event::Stop => self.stop(),
+            Event::Start => self.start(),
+            Event::JumpClock => self.jump_clock(),
+            Event::Heal => self.heal(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        let ms = self.agenda.now_ms();
+        let started_ms = self
+            .process
+            .as_ref()
+            .map_or(0, |process| process.started_ms);
+        Now {
+            wall: Timestamp((EPOCH + ms).saturating_add_signed(self.wall_offset_ms)),
+            tick: Tick(ms - started_ms),
+        }
+    }
+
+    /// True `per_mille` times in a thousand, while the storm lasts.
+    fn strikes(&mut self, per_mille: u32) -> bool {
+        !self.healed && per_mille > 0 && self.dice.chance(per_mille, 1_000)
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        let at_ms = self.agenda.now_ms();
+        if let Some(trace) = &mut self.trace {
+            if trace.len() >= TRACE_LINES {
+                trace.pop_front();
+            }
+            trace.push_back(format!("{at_ms:>10} ms  {}", line()));
+        }
+    }
+
+    fn failure(&self) -> Box<Failure> {
+        Box::new(Failure {
+            seed: self.seed,
+            broken: self.ledger.broken().expect("a broken promise").clone(),
+            at_ms: self.agenda.now_ms(),
+            trace: self.trace.iter().flatten().cloned().collect(),
+        })
+    }
+
+    fn start(&mut self) {
+        if self.process.is_some() {
+            return;
+        }
+        let epoch = self.disk.open();
+        let limits = Limits {
+            max_flights: self.weather.max_flights,
+            ready_per_lane: self.weather.ready_per_lane,
+        };
+        self.process = Some(Process {
+            epoch,
+            dispatcher: Dispatcher::new(limits, self.dice.split()),
+            started_ms: self.agenda.now_ms(),
+            alarm_ms: None,
+            stopping: false,
+        });
+        self.note(|| format!("process {} starts", epoch.0));
+        self.ledger.restarted(&self.disk);
+        self.ledger.disturbed(self.agenda.now_ms() + 2_000);
+        for (endpoint, due) in self.disk.unfinished_work() {
+            let forgotten =
+                self.bug == Some(Bug::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
+            if !forgotten {
+                self.hear(epoch, Input::Work { endpoint, due });
+            }
+        }
+    }
+
+    fn crash(&mut self) {
+        let Some(process) = self.process.take() else {
+            return;
+        };
+        self.note(|| format!("process {} dies", process.epoch.0));
+        self.summary.crashes += 1;
+        self.ledger.crashed();
+        self.end_process();
+    }
+
+    /// What a process leaves behind, however it ended: somebody starts another one.
+    fn end_process(&mut self) {
+        self.cancelling.clear();
+        self.sweeping.clear();
+        // Now and then it goes down again as soon as it is up.
+        if !self.healed && self.dice.chance(1, 5) {
+            let again_ms = self.dice.between(1, 2_000);
+            self.agenda.plan(again_ms, Event::Start);
+            self.agenda
+                .plan(again_ms + self.dice.between(0, 200), Event::Kill);
+        } else {
+            let after_ms = self.dice.between(1, 30_000);
+            self.agenda.plan(after_ms, Event::Start);
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stopping = true;
+            let epoch = process.epoch;
+            self.note(|| format!("process {} is asked to stop", epoch.0));
+            self.ledger.disturbed(u64::MAX);
+            self.hear(epoch, Input::Shutdown);
+        }
+    }
+
+    fn jump_clock(&mut self) {
+        const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+        let by_ms = self.dice.between(0, 2 * DAY_MS as u64) as i64 - DAY_MS;
+        self.wall_offset_ms += by_ms;
+        self.note(|| format!("the wall clock jumps by {by_ms} ms"));
+        // The shell looks at the clock at least once a second.
+        if let Some(process) = &self.process {
+            let (epoch, input) = (process.epoch, Input::Tick);
+            let delay_ms = self.dice.between(0, 1_000);
+            self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+        }
+    }
+
+    fn heal(&mut self) {
+        self.note(|| "the world is well".to_owned());
+        self.healed = true;
+        for receiver in self.receivers.values_mut() {
+            receiver.heal();
+        }
+        if self.process.is_none() {
+            self.start();
+        }
+        self.resume_everything();
+    }
+}

@@ -1,0 +1,318 @@
+//! Applications that hand events over, and people who meddle.
+
+use std::sync::Arc;
+
+use posthaste_core::delivery::{Delivery, OrderingKey, Status};
+use posthaste_core::dispatcher::Input;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::ingest::{Fingerprint, Ingest, judge};
+use posthaste_core::lane::{LaneSettings, Standing};
+use posthaste_core::time::{Span, Timestamp};
+
+use super::{Event, World};
+use crate::planted::Bug;
+use crate::weather::{self, STORM_MS};
+
+impl World {
+    /// An application hands an event over, and plans the next one.
+    pub(super) fn produce(&mut self) {
+        self.produced += 1;
+        if self.produced < self.weather.events {
+            // Bursts and lulls.
+            let mean_ms = STORM_MS / u64::from(self.weather.events);
+            if self.burst_left == 0 && self.dice.chance(1, 20) {
+                self.burst_left = self.dice.between(1, 80);
+            }
+            let gap_ms = if self.burst_left > 0 {
+                self.burst_left -= 1;
+                self.dice.between(0, 20)
+            } else {
+                self.dice.between(0, 5 * mean_ms)
+            };
+            if self.agenda.now_ms() + gap_ms < STORM_MS {
+                self.agenda.plan(gap_ms, Event::Produce);
+            }
+        }
+        let Some(epoch) = self
+            .process
+            .as_ref()
+            .filter(|process| !process.stopping)
+            .map(|process| process.epoch)
+        else {
+            return;
+        };
+        if self.strikes(self.weather.faults.disk_error) {
+            // Refused: nothing was promised.
+            return;
+        }
+        // One time in ten an old key comes again, as it does when an answer was lost.
+        let old = self.dice.chance(1, 10);
+        let key = if old {
+            self.dice.between(0, u64::from(self.produced))
+        } else {
+            u64::from(self.produced)
+        };
+        let content = Fingerprint::of(&[&key.to_be_bytes(), &[u8::from(self.dice.chance(1, 50))]]);
+        let stored = self
+            .keys
+            .get(&key)
+            .copied()
+            .filter(|_| self.bug != Some(Bug::ForgetsKeys));
+        match judge(stored, content) {
+            Ingest::New => {
+                let wall = self.now().wall;
+                let event: EventId = self.mint.next(wall);
+                self.keys.insert(key, (event, content));
+                let deliveries = self.route(event, wall);
+                self.ledger.answered(key, event);
+                // Word of it may come late, but in the order things were accepted.
+                let late_ms = *self.dice.pick(&[0, 0, 1, 2, 3, 300]);
+                let due_ms = self.agenda.now_ms() + self.dice.between(0, late_ms);
+                self.last_hand_over_ms = self.last_hand_over_ms.max(due_ms);
+                let delay_ms = self.last_hand_over_ms - self.agenda.now_ms();
+                self.agenda
+                    .plan(delay_ms, Event::HandOver { epoch, deliveries });
+            }
+            Ingest::Same(event) => self.ledger.answered(key, event),
+            Ingest::Conflict(_) => {}
+        }
+    }
+
+    /// One delivery for each endpoint that wants the event, on disk with it.
+    fn route(&mut self, event: EventId, wall: Timestamp) -> Vec<Delivery> {
+        let scheduled = self.dice.chance(1, 10);
+        let due_at = if scheduled {
+            wall.after(Span::from_secs(self.dice.between(1, 3_600)))
+        } else {
+            wall
+        };
+        let key = OrderingKey(self.dice.between(0, 3));
+        let wanted: Vec<(EndpointId, Arc<LaneSettings>)> = self
+            .disk
+            .endpoints()
+            .filter(|(_, row)| matches!(row.standing, Standing::Enabled | Standing::Paused))
+            .map(|(endpoint, row)| (*endpoint, row.settings.clone()))
+            .collect();
+        let mut deliveries = Vec::new();
+        for (endpoint, settings) in wanted {
+            if !self.dice.chance(1, 2) {
+                continue;
+            }
+            let id: DeliveryId = self.mint.next(wall);
+            let give_up_after = settings.policy.give_up_after;
+            let delivery =
+                Delivery::schedule(id, event, endpoint, Some(key), due_at, give_up_after);
+            self.disk.accept(delivery.clone());
+            self.ledger.accepted(&delivery);
+            deliveries.push(delivery);
+        }
+        deliveries
+    }
+
+    /// Somebody does something to an endpoint or to a delivery.
+    pub(super) fn intervene(&mut self) {
+        if self.process.as_ref().is_none_or(|process| process.stopping) {
+            return;
+        }
+        // What was accepted is handed over before its sender is answered, so nobody can ask for
+        // something to be done about it before that.
+        let hand_overs_ms = self.last_hand_over_ms.saturating_sub(self.agenda.now_ms());
+        if hand_overs_ms > 0 {
+            self.agenda.plan(hand_overs_ms, Event::Intervene);
+            return;
+        }
+        match self.dice.between(0, 9) {
+            0 | 1 => self.shut_one(Standing::Paused),
+            2 => self.shut_one(Standing::Disabled),
+            3 => self.shut_one(Standing::Deleted),
+            4 | 5 => self.open_one(),
+            6 => self.cancel_some(),
+            7 => self.replay_some(),
+            8 => self.hasten_some(),
+            9.. => self.edit_one(),
+        }
+    }
+
+    /// Any endpoint but the watched one.
+    fn any_endpoint(&mut self) -> EndpointId {
+        let number = self.dice.between(1, self.weather.sites.len() as u64 - 1);
+        self.weather.sites[number as usize].endpoint
+    }
+
+    fn standing(&self, endpoint: EndpointId) -> Standing {
+        self.disk
+            .endpoint(endpoint)
+            .map_or(Standing::Deleted, |row| row.standing)
+    }
+
+    /// First the dispatcher is told, then it is written down, then somebody is answered.
+    fn shut_one(&mut self, standing: Standing) {
+        let endpoint = self.any_endpoint();
+        let is = self.standing(endpoint);
+        let goes = match standing {
+            Standing::Paused => is == Standing::Enabled,
+            Standing::Disabled => is == Standing::Enabled || is == Standing::Paused,
+            // Now and then: a deleted endpoint has no story left to tell.
+            Standing::Deleted => is != Standing::Deleted && self.dice.chance(1, 4),
+            Standing::Enabled => false,
+        };
+        let Some(epoch) = self.living().filter(|_| goes) else {
+            return;
+        };
+        self.note(|| format!("somebody wants {endpoint} {standing:?}"));
+        self.hear(epoch, Input::Stand { endpoint, standing });
+        if self.living() != Some(epoch) {
+            return;
+        }
+        if let Some(row) = self.disk.endpoint_mut(endpoint) {
+            row.standing = standing;
+        }
+        self.ledger.shut(endpoint);
+    }
+
+    fn open_one(&mut self) {
+        let endpoint = self.any_endpoint();
+        self.open(endpoint);
+    }
+
+    /// First it is written down, then the dispatcher is told. What is being swept must wait.
+    fn open(&mut self, endpoint: EndpointId) {
+        let is = self.standing(endpoint);
+        let Some(epoch) = self.living() else {
+            return;
+        };
+        if is == Standing::Deleted || self.sweeping.contains(&endpoint) {
+            return;
+        }
+        self.note(|| format!("somebody enables {endpoint}"));
+        if let Some(row) = self.disk.endpoint_mut(endpoint) {
+            row.standing = Standing::Enabled;
+            if is == Standing::Disabled {
+                row.health.start_afresh();
+            }
+            row.health.note_recovered();
+        }
+        self.ledger.opened(endpoint, self.agenda.now_ms());
+        let standing = Standing::Enabled;
+        self.hear(epoch, Input::Stand { endpoint, standing });
+    }
+
+    /// At the end of the storm nothing stays paused.
+    pub(super) fn resume_everything(&mut self) {
+        let paused: Vec<EndpointId> = self
+            .disk
+            .endpoints()
+            .filter(|(_, row)| row.standing == Standing::Paused)
+            .map(|(endpoint, _)| *endpoint)
+            .collect();
+        for endpoint in paused {
+            self.open(endpoint);
+        }
+    }
+
+    /// Some deliveries of which `fits` is true.
+    fn some_deliveries(
+        &mut self,
+        fits: impl Fn(&Delivery) -> bool,
+    ) -> Vec<(DeliveryId, EndpointId)> {
+        let fitting: Vec<_> = self
+            .disk
+            .deliveries()
+            .filter(|delivery| {
+                delivery.facts().endpoint != self.weather.sites[0].endpoint && fits(delivery)
+            })
+            .map(|delivery| (delivery.id(), delivery.facts().endpoint))
+            .collect();
+        if fitting.is_empty() {
+            return Vec::new();
+        }
+        let count = self.dice.between(1, 10);
+        (0..count).map(|_| *self.dice.pick(&fitting)).collect()
+    }
+
+    fn cancel_some(&mut self) {
+        for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
+        {
+            let Some(epoch) = self.living() else {
+                return;
+            };
+            if self.cancelling.contains(&delivery) {
+                continue;
+            }
+            self.note(|| format!("somebody cancels {delivery}"));
+            if self.bug == Some(Bug::SendsTheCancelled) {
+                let now = self.now().wall;
+                let _ = self.disk.change(delivery, |delivery| delivery.cancel(now));
+                continue;
+            }
+            self.cancelling.push(delivery);
+            self.hear(epoch, Input::Cancel { endpoint, delivery });
+        }
+    }
+
+    fn replay_some(&mut self) {
+        let since = self
+            .dice
+            .pick(&[Status::Failed, Status::Succeeded, Status::Cancelled]);
+        let since = *since;
+        for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.status() == since) {
+            let row = self.disk.endpoint(endpoint);
+            let open =
+                row.filter(|row| matches!(row.standing, Standing::Enabled | Standing::Paused));
+            let (Some(row), Some(epoch)) = (open, self.living()) else {
+                continue;
+            };
+            if self.sweeping.contains(&endpoint) {
+                continue;
+            }
+            let give_up_after = row.settings.policy.give_up_after;
+            let now = self.now().wall;
+            let replayed = self
+                .disk
+                .change(delivery, |delivery| delivery.replay(now, give_up_after));
+            if replayed.is_ok() {
+                self.note(|| format!("somebody replays {delivery}"));
+                self.ledger
+                    .replayed(self.disk.delivery(delivery).expect("it was replayed"));
+                self.hear(epoch, Input::Work { endpoint, due: now });
+            }
+        }
+    }
+
+    fn hasten_some(&mut self) {
+        for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
+        {
+            let Some(epoch) = self.living() else {
+                return;
+            };
+            let now = self.now().wall;
+            if self
+                .disk
+                .change(delivery, |delivery| delivery.hasten(now))
+                .is_ok()
+            {
+                self.note(|| format!("somebody hastens {delivery}"));
+                self.hear(epoch, Input::Work { endpoint, due: now });
+            }
+        }
+    }
+
+    fn edit_one(&mut self) {
+        let endpoint = self.any_endpoint();
+        let policy = weather::policy(&mut self.dice);
+        let Some(row) = self.disk.endpoint_mut(endpoint) else {
+            return;
+        };
+        let settings = Arc::new(LaneSettings {
+            policy,
+            ..(*row.settings).clone()
+        });
+        row.settings = settings.clone();
+        self.ledger.edited(endpoint, settings);
+        self.note(|| format!("somebody edits {endpoint}"));
+        if let (Some(epoch), Some(introduction)) = (self.living(), self.disk.introduction(endpoint))
+        {
+            self.hear(epoch, Input::Introduced(introduction));
+        }
+    }
+}

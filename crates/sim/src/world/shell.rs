@@ -1,0 +1,393 @@
+//! The shell of the virtual world: it runs the dispatcher's commands, badly at times.
+
+use posthaste_core::classify::Outcome;
+use posthaste_core::delivery::{DeadReason, Delivery};
+use posthaste_core::dispatcher::{Attempt, Command, Finish, Input, News, Notice, Record, Ticket};
+use posthaste_core::id::{DeliveryId, EndpointId};
+
+use super::{Event, Query, World};
+use crate::disk::{Epoch, Written};
+use crate::planted::Bug;
+
+impl World {
+    /// The epoch of the process that lives.
+    pub(super) fn living(&self) -> Option<Epoch> {
+        self.process.as_ref().map(|process| process.epoch)
+    }
+
+    /// Tells the process what happened, if it is still the one that is meant, and does what it says.
+    pub(super) fn hear(&mut self, epoch: Epoch, input: Input) {
+        if self.living() != Some(epoch) {
+            return;
+        }
+        let input = match self.bug {
+            None => input,
+            Some(bug) => match bug.tamper_input(input) {
+                None => return,
+                Some(input) => input,
+            },
+        };
+        self.note(|| format!("hears {}", brief(&input)));
+        let now = self.now();
+        let mut commands = Vec::new();
+        if let Some(process) = &mut self.process {
+            process.dispatcher.handle(now, input, &mut commands);
+        }
+        for command in commands {
+            if self.strikes(self.weather.faults.crash_between_commands) {
+                self.crash();
+                return;
+            }
+            if !self.bug.is_some_and(|bug| bug.swallows(&command)) {
+                self.act(epoch, command);
+            }
+        }
+        self.set_alarm();
+    }
+
+    fn act(&mut self, epoch: Epoch, command: Command) {
+        match command {
+            Command::Introduce(endpoint) => {
+                let input = match self.disk.introduction(endpoint) {
+                    Some(introduction) => Input::Introduced(introduction),
+                    None => Input::NoSuchEndpoint(endpoint),
+                };
+                // The shell answers from memory, in the order it was asked.
+                self.agenda.plan(0, Event::Hear { epoch, input });
+            }
+            Command::Fetch {
+                ticket,
+                endpoint,
+                due_by,
+                limit,
+                ordered,
+            } => {
+                let query = Query {
+                    ticket,
+                    endpoint,
+                    due_by,
+                    limit,
+                    ordered,
+                };
+                let delay_ms = self.dice.between(0, 10);
+                self.agenda.plan(delay_ms, Event::Read { epoch, query });
+            }
+            Command::Send(attempt) => self.send(epoch, attempt),
+            Command::Record { ticket, record } => {
+                if self.bug == Some(Bug::ResultLost) && self.dice.chance(1, 20) {
+                    self.answer(epoch, Input::Recorded { ticket });
+                    return;
+                }
+                // Now and then a write hangs, and may well outlive the process that asked for it.
+                let hangs = self.strikes(self.weather.faults.answer_lost);
+                let delay_ms = self.dice.between(0, if hangs { 10_000 } else { 5 });
+                if hangs {
+                    self.disk_fails(delay_ms);
+                }
+                self.agenda.plan(
+                    delay_ms,
+                    Event::Write {
+                        epoch,
+                        ticket,
+                        record,
+                    },
+                );
+            }
+            Command::TooLateToCancel(delivery) => self.cancelling.retain(|id| *id != delivery),
+            Command::Sweep {
+                endpoint,
+                reason,
+                except,
+            } => {
+                self.sweeping.push(endpoint);
+                let delay_ms = self.dice.between(0, 2_000);
+                self.agenda.plan(
+                    delay_ms,
+                    Event::Sweep {
+                        epoch,
+                        endpoint,
+                        reason,
+                        except,
+                    },
+                );
+            }
+            Command::Notify(Notice { endpoint, news }) => {
+                self.note(|| format!("says {} of {endpoint}", news.name()));
+                match news {
+                    News::BreakerTripped(_) => self.ledger.tripped(endpoint),
+                    News::Recovered => self.ledger.recovered(endpoint, self.agenda.now_ms()),
+                    News::DisableWarning(_) | News::Disabled(_) => {}
+                }
+            }
+            Command::Drained => self.drained(),
+        }
+    }
+
+    fn drained(&mut self) {
+        let stopping = self
+            .process
+            .as_ref()
+            .is_some_and(|process| process.stopping);
+        assert!(stopping, "drained without being asked to");
+        self.note(|| "the process has stopped".to_owned());
+        self.ledger.stopped();
+        self.ledger.crashed();
+        self.process = None;
+        self.end_process();
+    }
+
+    /// An answer on its way to the process; it may come late, and again.
+    pub(super) fn answer(&mut self, epoch: Epoch, input: Input) {
+        if self.strikes(self.weather.faults.repeated) {
+            let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
+            self.agenda.plan(again_ms, Event::Hear { epoch, input });
+        }
+        let delay_ms = self.dice.between(0, 5);
+        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+    }
+
+    pub(super) fn hand_over(&mut self, epoch: Epoch, deliveries: Vec<Delivery>) {
+        if self.living() != Some(epoch) {
+            return;
+        }
+        let (wall, at_ms) = (self.now().wall, self.agenda.now_ms());
+        for delivery in &deliveries {
+            let waits = self
+                .disk
+                .delivery(delivery.id())
+                .and_then(Delivery::wanted_at);
+            if waits.is_some_and(|at| at <= wall) {
+                self.ledger.handed_over(delivery.id(), at_ms);
+            }
+        }
+        if self.bug == Some(Bug::HandsOverTwice) {
+            let input = Input::Accepted(deliveries.clone());
+            self.agenda.plan(300_000, Event::Hear { epoch, input });
+        }
+        self.hear(epoch, Input::Accepted(deliveries));
+    }
+
+    fn send(&mut self, epoch: Epoch, attempt: Attempt) {
+        let Attempt {
+            delivery,
+            endpoint,
+            number,
+            trigger,
+            ..
+        } = attempt;
+        self.note(|| format!("sends {delivery} to {endpoint}, attempt {number}, {trigger:?}"));
+        self.ledger
+            .sending(&attempt, self.agenda.now_ms(), &self.disk);
+        if self.strikes(self.weather.faults.worker) {
+            self.fall_over(epoch, attempt);
+        } else {
+            let delay_ms = self.dice.between(1, 30);
+            self.agenda.plan(delay_ms, Event::Arrive { epoch, attempt });
+        }
+    }
+
+    /// The worker falls over: whatever came of its attempt, nobody hears of it.
+    fn fall_over(&mut self, epoch: Epoch, attempt: Attempt) {
+        self.ledger.landed(&attempt);
+        self.ledger.excused(&attempt);
+        let (ticket, finish) = (attempt.ticket, Finish::OurFault);
+        self.agenda.plan(
+            0,
+            Event::Hear {
+                epoch,
+                input: Input::Finished { ticket, finish },
+            },
+        );
+    }
+
+    /// An answer the process hears at once; it may come again.
+    fn hear_now(&mut self, epoch: Epoch, input: Input) {
+        if self.strikes(self.weather.faults.repeated) {
+            let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
+            self.agenda.plan(again_ms, Event::Hear { epoch, input });
+        }
+        self.hear(epoch, input);
+    }
+
+    pub(super) fn arrive(&mut self, epoch: Epoch, attempt: Attempt) {
+        let at_ms = self.agenda.now_ms();
+        let receiver = self.receivers.get_mut(&attempt.endpoint);
+        let receiver = receiver.expect("every endpoint has a receiver");
+        let (delay_ms, outcome) = receiver.answer(at_ms, &mut self.dice);
+        self.agenda.plan(
+            delay_ms,
+            Event::Reply {
+                epoch,
+                attempt,
+                outcome,
+            },
+        );
+    }
+
+    pub(super) fn reply(&mut self, epoch: Epoch, attempt: Attempt, outcome: Outcome) {
+        if self.living() != Some(epoch) {
+            return;
+        }
+        if self.strikes(self.weather.faults.worker) {
+            self.fall_over(epoch, attempt);
+            return;
+        }
+        self.ledger.landed(&attempt);
+        self.ledger.result(&attempt, outcome, self.agenda.now_ms());
+        let (ticket, finish) = (attempt.ticket, Finish::Ran(outcome));
+        self.note(|| format!("{} came back: {outcome:?}", attempt.delivery));
+        self.hear_now(epoch, Input::Finished { ticket, finish });
+    }
+
+    pub(super) fn read(&mut self, epoch: Epoch, query: Query) {
+        let Query {
+            ticket,
+            endpoint,
+            due_by,
+            limit,
+            ordered,
+        } = query;
+        let input = if self.strikes(self.weather.faults.disk_error) {
+            self.disk_fails(0);
+            Input::FetchFailed { ticket, endpoint }
+        } else {
+            let fetched = self.disk.fetch(endpoint, due_by, limit, ordered);
+            Input::Fetched {
+                ticket,
+                endpoint,
+                fetched,
+            }
+        };
+        // Between the reading and the hearing of it, others may write.
+        let delay_ms = self.dice.between(0, 30);
+        if self.strikes(self.weather.faults.repeated) {
+            let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
+            self.agenda.plan(again_ms, Event::Hear { epoch, input });
+        }
+        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+    }
+
+    pub(super) fn write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
+        if self.strikes(self.weather.faults.disk_error) {
+            self.disk_fails(0);
+            self.answer(epoch, Input::RecordFailed { ticket });
+            return;
+        }
+        let writer = match (self.bug, self.living()) {
+            (Some(Bug::StaleWrites), Some(living)) => living,
+            (_, _) => epoch,
+        };
+        let id = match &record {
+            Record::Attempt(attempt) => attempt.delivery.id(),
+            Record::Cancel { delivery, .. } => *delivery,
+        };
+        let before = self.disk.delivery(id).expect("it was accepted").clone();
+        let written = self.disk.record(writer, &record);
+        self.note(|| format!("record of {id}: {written:?}"));
+        match (&record, written) {
+            (Record::Attempt(attempt), Written::Applied) => {
+                self.ledger.written(epoch, &before, attempt);
+            }
+            (Record::Attempt(attempt), Written::Superseded) => {
+                self.ledger.superseded(epoch, attempt);
+            }
+            (Record::Cancel { .. }, Written::Applied | Written::Superseded) => {
+                self.cancelling.retain(|other| *other != id);
+            }
+            (Record::Attempt(_) | Record::Cancel { .. }, Written::Fenced) => return,
+        }
+        if self.strikes(self.weather.faults.answer_lost) {
+            self.disk_fails(0);
+            self.answer(epoch, Input::RecordFailed { ticket });
+        } else {
+            self.answer(epoch, Input::Recorded { ticket });
+        }
+    }
+
+    /// While the disk fails, everybody waits, and a little longer.
+    fn disk_fails(&mut self, for_ms: u64) {
+        self.ledger.disturbed(self.agenda.now_ms() + for_ms + 5_000);
+    }
+
+    pub(super) fn sweep(
+        &mut self,
+        epoch: Epoch,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: &[DeliveryId],
+    ) {
+        let now = self.now().wall;
+        let before = self.disk.clone();
+        let swept = self.disk.sweep(epoch, endpoint, reason, except, now);
+        for id in &swept {
+            if let (Some(was), Some(is)) = (before.delivery(*id), self.disk.delivery(*id)) {
+                self.ledger.swept(was, is);
+            }
+        }
+        self.note(|| format!("{} swept from {endpoint}", swept.len()));
+        self.sweeping.retain(|other| *other != endpoint);
+        let delay_ms = self.dice.between(0, 5);
+        let input = Input::Swept(endpoint);
+        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+    }
+
+    pub(super) fn alarm(&mut self, epoch: Epoch) {
+        if let Some(process) = &mut self.process
+            && process.epoch == epoch
+            && process.alarm_ms == Some(self.agenda.now_ms())
+        {
+            process.alarm_ms = None;
+            self.hear(epoch, Input::Tick);
+        }
+    }
+
+    pub(super) fn set_alarm(&mut self) {
+        let now = self.now();
+        let now_ms = self.agenda.now_ms();
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        let wake = process.dispatcher.wake();
+        let by_wall = wake.wall.map(|at| now.tick_at(at));
+        let Some(at) = [wake.tick, by_wall].into_iter().flatten().min() else {
+            return;
+        };
+        let delay_ms = at.since(now.tick).as_millis();
+        let alarm_ms = now_ms + delay_ms;
+        if process.alarm_ms.is_none_or(|planned| alarm_ms < planned) {
+            process.alarm_ms = Some(alarm_ms);
+            let epoch = process.epoch;
+            self.agenda.plan(delay_ms, Event::Alarm { epoch });
+        }
+    }
+}
+
+fn brief(input: &Input) -> String {
+    match input {
+        Input::Accepted(deliveries) => {
+            let ids: Vec<DeliveryId> = deliveries.iter().map(Delivery::id).collect();
+            format!("accepted {ids:?}")
+        }
+        Input::Introduced(introduction) => format!("introduced {}", introduction.endpoint),
+        Input::Fetched {
+            endpoint, fetched, ..
+        } => {
+            let ids: Vec<DeliveryId> = fetched.deliveries.iter().map(Delivery::id).collect();
+            format!(
+                "fetched {ids:?} for {endpoint}, next {:?}",
+                fetched.next_due
+            )
+        }
+        other @ (Input::Work { .. }
+        | Input::NoSuchEndpoint(_)
+        | Input::Stand { .. }
+        | Input::FetchFailed { .. }
+        | Input::Finished { .. }
+        | Input::Recorded { .. }
+        | Input::RecordFailed { .. }
+        | Input::Cancel { .. }
+        | Input::Swept(_)
+        | Input::Tick
+        | Input::Shutdown) => format!("{other:?}"),
+    }
+}

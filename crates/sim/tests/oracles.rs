@@ -1,0 +1,90 @@
+//! The core keeps its promises in every kind of weather, and the oracles would notice if it did not.
+
+use posthaste_sim::planted::Bug;
+use posthaste_sim::world::run;
+
+/// How many seeds a planted bug may hide from.
+const PATIENCE: u64 = 400;
+
+fn all_clean(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        if let Err(failure) = run(seed, None) {
+            panic!("{failure}\n\nAgain: cargo run --release -p posthaste-sim -- {seed}");
+        }
+    }
+}
+
+#[test]
+fn seeds_0_to_250_keep_every_promise() {
+    all_clean(0..250);
+}
+
+#[test]
+fn seeds_250_to_500_keep_every_promise() {
+    all_clean(250..500);
+}
+
+#[test]
+fn seeds_500_to_750_keep_every_promise() {
+    all_clean(500..750);
+}
+
+#[test]
+fn seeds_750_to_1000_keep_every_promise() {
+    all_clean(750..1_000);
+}
+
+#[test]
+fn every_planted_bug_is_seen_by_its_oracle() {
+    for (bug, oracle) in Bug::ALL {
+        let mut seen = Vec::new();
+        let caught = (0..PATIENCE).any(|seed| match run(seed, Some(bug)) {
+            Ok(_) => false,
+            Err(failure) => {
+                let by = failure.broken.oracle;
+                if !seen.contains(&by) {
+                    seen.push(by);
+                }
+                by == oracle
+            }
+        });
+        assert!(
+            caught,
+            "{bug:?} was not seen by {oracle:?}; seen by {seen:?}"
+        );
+    }
+}
+
+#[test]
+fn a_seed_reproduces_a_failure_to_the_last_event() {
+    let failing = (0..PATIENCE).find_map(|seed| run(seed, Some(Bug::WindowOffByOne)).err());
+    let failure = failing.expect("a planted bug is found");
+    let again =
+        run(failure.seed, Some(Bug::WindowOffByOne)).expect_err("the same seed fails again");
+    assert!(!failure.trace.is_empty());
+    assert_eq!(failure.to_string(), again.to_string());
+    assert!(
+        failure
+            .to_string()
+            .contains(&format!("seed {}", failure.seed))
+    );
+}
+
+#[test]
+fn the_storm_is_a_storm() {
+    let summaries: Vec<_> = (0..50)
+        .map(|seed| run(seed, None).expect("a clean seed"))
+        .collect();
+    let crashes: u32 = summaries.iter().map(|summary| summary.crashes).sum();
+    let deliveries: usize = summaries.iter().map(|summary| summary.deliveries).sum();
+    let attempts: u64 = summaries.iter().map(|summary| summary.attempts).sum();
+    assert!(crashes >= 50, "{crashes} crashes");
+    assert!(
+        attempts > deliveries as u64,
+        "{attempts} attempts for {deliveries} deliveries"
+    );
+    assert!(
+        summaries.iter().any(|summary| summary.crashes == 0),
+        "no calm world at all"
+    );
+}
