@@ -228,7 +228,11 @@ impl Ledger {
 
     /// A delivery that is due now was handed to the dispatcher.
     pub fn handed_over(&mut self, id: DeliveryId, at_ms: u64) {
-        self.account(id).handed_over_ms = Some(at_ms);
+        let account = self.account(id);
+        // The disk may have been quicker than the hand-over.
+        if account.sends == 0 {
+            account.handed_over_ms = Some(at_ms);
+        }
     }
 
     /// Something happened that slows everybody down until `until_ms`.

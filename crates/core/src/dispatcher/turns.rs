@@ -92,6 +92,9 @@ impl Turns {
     /// The lane whose turn it is, with `spare` places left.
     pub(super) fn next(&mut self, spare: usize) -> Option<usize> {
         loop {
+            if self.ring.is_empty() {
+                self.unpark_one(spare);
+            }
             let tenant = self.ring.pop_front()?;
             let entry = &mut self.tenants[tenant];
             if entry.flights > spare {
@@ -111,6 +114,20 @@ impl Turns {
         }
     }
 
+    /// Puts the parked tenant that holds least back in the ring, if it may hold more. One at a time:
+    /// each place that comes free is for one of them.
+    fn unpark_one(&mut self, spare: usize) {
+        if self
+            .parked
+            .first()
+            .is_some_and(|(flights, _)| *flights <= spare)
+            && let Some((_, tenant)) = self.parked.pop_first()
+        {
+            self.tenants[tenant].place = Place::InRing;
+            self.ring.push_back(tenant);
+        }
+    }
+
     /// A flight of this tenant's began.
     pub(super) fn took_off(&mut self, tenant: usize) {
         self.count(tenant, |flights| flights + 1);
@@ -121,14 +138,7 @@ impl Turns {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
-        while let Some((flights, tenant)) = self.parked.first().copied() {
-            if flights > spare {
-                break;
-            }
-            self.parked.pop_first();
-            self.tenants[tenant].place = Place::InRing;
-            self.ring.push_back(tenant);
-        }
+        self.unpark_one(spare);
     }
 
     fn count(&mut self, tenant: usize, change: impl Fn(usize) -> usize) {

@@ -1,0 +1,184 @@
+//! What may be asked of the program.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, RateLimit};
+use posthaste_core::policy::Preset;
+use posthaste_core::time::Span;
+use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
+
+use super::rate;
+
+/// A webhook delivery server that keeps its word
+#[derive(Debug, Parser)]
+#[command(name = "posthaste", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Look at a retry policy before it is used
+    #[command(arg_required_else_help = true)]
+    Policy {
+        /// How to look at it.
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
+}
+
+/// Ways to look at a retry policy.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// When each attempt comes, in words, as a table and as a picture
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+    /// What happens to pending deliveries when a receiver is down and comes back
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  posthaste policy explain
+  posthaste policy explain --preset swift
+  posthaste policy explain --file policy.toml --json
+  posthaste policy explain --preset steady --svg steady.svg
+
+A policy file is JSON or TOML:
+  {\"preset\": \"swift\", \"max_attempts\": 6}
+  {\"backoff\": {\"kind\": \"exponential\", \"base\": \"1s\", \"factor\": 2, \"cap\": \"1h\"},
+   \"jitter\": {\"kind\": \"full\"}, \"max_attempts\": 12, \"give_up_after\": \"1d\"}";
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  posthaste policy simulate --pending 10000 --outage 30m --capacity 50/s
+  posthaste policy simulate --preset brisk --pending 500 --outage 4h --capacity 600/m
+  posthaste policy simulate --file - --pending 500 --outage 4h --capacity 50/s --rate 20/s
+  posthaste policy simulate --pending 10000 --outage 30m --capacity 50/s --svg outage.svg
+
+The naive sender beside posthaste tries everything again every minute, all at once, for three days.
+The same seed plays the same.";
+
+/// Where the policy comes from.
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// A policy by its name [default: recommended]
+    #[arg(long, value_name = "NAME", value_parser = preset())]
+    pub preset: Option<Preset>,
+    /// A policy in a JSON or TOML file; - reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "preset")]
+    pub file: Option<PathBuf>,
+}
+
+/// What the answer looks like.
+#[derive(Debug, Args)]
+pub struct ShapeArgs {
+    /// Answer in JSON
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
+    /// Write a picture into a file; - writes to standard output
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// `policy explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Where the policy comes from.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// What the answer looks like.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+/// `policy simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// Where the policy comes from.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Deliveries due when the outage begins
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_PENDING)))]
+    pub pending: u32,
+    /// How long the receiver is down, such as 90s, 30m or 1d12h
+    #[arg(long, value_name = "DURATION", value_parser = outage)]
+    pub outage: Span,
+    /// What the receiver takes when it is back, such as 50/s or 600/m, in whole requests a second
+    #[arg(long, value_name = "RATE", value_parser = rate::capacity)]
+    pub capacity: f64,
+    /// At most so many requests at once
+    #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_MAX_IN_FLIGHT,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_IN_FLIGHT)))]
+    pub max_in_flight: u32,
+    /// At most so many requests a second, such as 50/s or 600/m
+    #[arg(long, value_name = "RATE", default_value = "50/s", value_parser = rate::limit)]
+    pub rate: f64,
+    /// So many of them at once after a quiet time
+    #[arg(long, value_name = "COUNT", default_value_t = RateLimit::default().burst,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_BURST)))]
+    pub burst: u32,
+    /// What the dice follow from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// What the answer looks like.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+/// Reads a preset's name; a wrong one is answered with all of them.
+fn preset() -> impl TypedValueParser<Value = Preset> {
+    PossibleValuesParser::new(Preset::ALL.map(Preset::name))
+        .map(|name| name.parse().expect("a possible value is a preset"))
+}
+
+fn outage(text: &str) -> Result<Span, String> {
+    let span: Span = text
+        .parse()
+        .map_err(|error: posthaste_core::time::SpanError| error.to_string())?;
+    if span > MAX_OUTAGE {
+        return Err(format!("must be at most {MAX_OUTAGE}, not {span}"));
+    }
+    Ok(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_limits_are_the_endpoint_s_own_unless_told() {
+        let line = "posthaste policy simulate --pending 1 --outage 1s --capacity 1";
+        let cli = Cli::parse_from(line.split(' '));
+        let Command::Policy { command } = cli.command;
+        let PolicyCommand::Simulate(args) = command else {
+            panic!("simulate was asked");
+        };
+        let rate = RateLimit::default();
+        assert_eq!((args.rate, args.burst), (rate.per_second, rate.burst));
+        assert_eq!(args.max_in_flight, DEFAULT_MAX_IN_FLIGHT);
+    }
+
+    #[test]
+    fn an_outage_has_a_longest() {
+        assert_eq!(outage("30d"), Ok(MAX_OUTAGE));
+        assert_eq!(
+            outage("31d"),
+            Err("must be at most 30d, not 31d".to_owned())
+        );
+        assert!(outage("10 parsecs").is_err_and(|error| error.contains("\"30s\"")));
+    }
+}

@@ -1,0 +1,116 @@
+//! `posthaste policy explain`: when each attempt comes.
+
+use posthaste_core::policy::Explanation;
+
+use super::args::ExplainArgs;
+use super::failure::Failure;
+use super::output;
+use super::source::{NamedPolicy, named_policy};
+use crate::picture::terminal::{self, QUIET, STRONG};
+use crate::picture::timeline::{self, MAX_TABLE_ROWS, Row};
+use crate::picture::words;
+
+/// Explains the policy in the shape that was asked for.
+pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    let named = named_policy(&args.policy)?;
+    let explanation = named.policy.explain();
+    if let Some(path) = &args.shape.svg {
+        let heading = format!("Retry policy: {}", named.name);
+        let shape = named.policy.shape_in_words();
+        let picture = timeline::svg(&explanation, &heading, &shape);
+        return output::write_picture(path, &picture);
+    }
+    if args.shape.json {
+        let json = serde_json::to_string(&explanation).expect("an explanation is plain data");
+        return output::print_raw(&format!("{json}\n"));
+    }
+    output::print(&page(&named, &explanation, output::width()))
+}
+
+/// The whole answer for a person.
+fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String {
+    [
+        heading(named, width),
+        format!("{}\n", terminal::wrapped(&explanation.words, width)),
+        table(explanation, width),
+        timeline::terminal(explanation, width),
+    ]
+    .join("\n")
+}
+
+/// What the policy is called, and its shape.
+pub fn heading(named: &NamedPolicy, width: usize) -> String {
+    let name = terminal::styled(STRONG, &named.name);
+    let shape = named.policy.shape_in_words();
+    if named.name.chars().count() + shape.chars().count() + 2 <= width {
+        format!("{name}: {shape}\n")
+    } else {
+        format!("{name}:\n{shape}\n")
+    }
+}
+
+fn table(explanation: &Explanation, width: usize) -> String {
+    let rows: Vec<Vec<String>> = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS)
+        .into_iter()
+        .map(|row| match row {
+            Row::Attempt(attempt, delay_ms) => vec![
+                format!("{:>7}", attempt.number),
+                delay_ms.map_or("–".to_owned(), words::duration),
+                words::duration(attempt.earliest_ms),
+                words::duration(attempt.expected_ms),
+                words::duration(attempt.latest_ms),
+            ],
+            Row::LeftOut(count) => vec![format!("… {} more", words::count(count as u64))],
+        })
+        .collect();
+    let heads = [
+        "attempt",
+        "delay before it",
+        "earliest",
+        "expected",
+        "latest",
+    ];
+    let note = "Times count from when the event is due, if every attempt fails at once.";
+    let note = terminal::wrapped(note, width);
+    format!(
+        "{}{}\n",
+        terminal::table(&heads, &rows),
+        terminal::styled(QUIET, &note)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::policy::Preset;
+
+    #[test]
+    fn the_page_of_the_recommended_policy() {
+        let named = NamedPolicy {
+            name: "recommended".to_owned(),
+            policy: Preset::Recommended.policy(),
+        };
+        let page = page(&named, &named.policy.explain(), 80);
+        let page = anstream::adapter::strip_str(&page).to_string();
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(lines[0], "recommended: a schedule of 8, ±20 %");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 80),
+            "{page}"
+        );
+        let row = |attempt: &str| {
+            let row = lines
+                .iter()
+                .find(|line| line.trim_start().starts_with(attempt))
+                .expect("a row");
+            row.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(row("1 "), ["1", "–", "0s", "0s", "0s"]);
+        assert_eq!(row("2 "), ["2", "10s", "8s", "10s", "12s"]);
+        assert_eq!(row("6 "), ["6", "30m", "34m 8s", "42m 40s", "51m 12s"]);
+        assert_eq!(row("9 "), ["9", "1d", "1d 4h", "1d 11h", "1d 18h"]);
+    }
+}

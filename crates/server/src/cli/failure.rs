@@ -1,0 +1,134 @@
+//! What keeps a command from being done.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use posthaste_core::mistakes::Mistakes;
+
+use super::source::{Format, MAX_POLICY_BYTES};
+use crate::picture::terminal::printable;
+
+/// What keeps a command from being done. What the person can put right is told as usage.
+#[derive(Debug)]
+pub enum Failure {
+    /// The policy cannot be read at all.
+    Unreadable {
+        /// What it was to be read from.
+        source: String,
+        /// Why it cannot be.
+        error: io::Error,
+    },
+    /// The policy is larger than any policy needs to be.
+    TooLarge {
+        /// What it was read from.
+        source: String,
+    },
+    /// The policy is not text in UTF-8.
+    NotText {
+        /// What it was read from.
+        source: String,
+    },
+    /// The policy is not in the format it was taken for.
+    Malformed {
+        /// What it was read from.
+        source: String,
+        /// What it was taken for.
+        format: Format,
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// The document is well formed, and not a policy.
+    Mistaken {
+        /// What it was read from.
+        source: String,
+        /// Everything that is wrong with it.
+        mistakes: Mistakes,
+    },
+    /// A picture cannot be written.
+    Unwritable {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// Why it cannot be.
+        error: io::Error,
+    },
+    /// The answer cannot be printed.
+    Unprintable(io::Error),
+}
+
+impl Failure {
+    /// 2 for what the person who asked can put right by asking differently, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Unreadable { .. }
+            | Failure::TooLarge { .. }
+            | Failure::NotText { .. }
+            | Failure::Malformed { .. }
+            | Failure::Mistaken { .. } => 2,
+            Failure::Unwritable { .. } | Failure::Unprintable(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unreadable { source, error } => write!(f, "cannot read {source}: {error}"),
+            Failure::TooLarge { source } => write!(
+                f,
+                "{source} is too large: a policy has at most {MAX_POLICY_BYTES} bytes"
+            ),
+            Failure::NotText { source } => {
+                write!(f, "{source} is not text in UTF-8, as JSON and TOML are")
+            }
+            Failure::Malformed {
+                source,
+                format,
+                message,
+            } => {
+                let message = printable(message);
+                write!(f, "{source} is not valid {format}: {message}")
+            }
+            Failure::Mistaken { source, mistakes } => write_mistakes(f, source, mistakes),
+            Failure::Unwritable { path, error } => {
+                let path = printable(&path.display().to_string());
+                write!(f, "cannot write {path}: {error}")
+            }
+            Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
+        }
+    }
+}
+
+fn write_mistakes(f: &mut fmt::Formatter<'_>, source: &str, mistakes: &Mistakes) -> fmt::Result {
+    write!(f, "{source} is not a retry policy")?;
+    for mistake in mistakes.iter() {
+        let field = match mistake.field.as_str() {
+            "" => "policy",
+            field => field,
+        };
+        let (field, message) = (printable(field), printable(&mistake.message));
+        write!(f, "\n{field}: {message}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mistake_has_a_line_of_its_own() {
+        let mut mistakes = Mistakes::default();
+        mistakes.note("", "must be an object");
+        mistakes.note("a\nb\u{1b}", "is not known");
+        let failure = Failure::Mistaken {
+            source: "p.json".to_owned(),
+            mistakes,
+        };
+        assert_eq!(
+            failure.to_string(),
+            "p.json is not a retry policy\npolicy: must be an object\na\u{fffd}b\u{fffd}: is not known"
+        );
+        assert_eq!(failure.exit_code(), 2);
+    }
+}

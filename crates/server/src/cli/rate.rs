@@ -1,0 +1,95 @@
+//! Rates as people write them: `50/s`, `50`, `600/m`.
+
+use posthaste_core::lane::{MAX_PER_SECOND, MIN_PER_SECOND};
+
+/// The most requests a second a simulated receiver may take.
+pub const MAX_CAPACITY: f64 = 1_000_000.0;
+
+/// Reads what a receiver takes. It counts whole requests a second, so a fraction is cut off.
+pub fn capacity(text: &str) -> Result<f64, String> {
+    let per_second = per_second(text)?.floor();
+    within(per_second, 1.0, MAX_CAPACITY)
+}
+
+/// Reads what an endpoint may be sent.
+pub fn limit(text: &str) -> Result<f64, String> {
+    within(per_second(text)?, MIN_PER_SECOND, MAX_PER_SECOND)
+}
+
+fn within(per_second: f64, least: f64, most: f64) -> Result<f64, String> {
+    if (least..=most).contains(&per_second) {
+        Ok(per_second)
+    } else {
+        Err(format!("must be from {least}/s to {most}/s"))
+    }
+}
+
+fn per_second(text: &str) -> Result<f64, String> {
+    let (number, seconds) = match text.split_once('/') {
+        None | Some((_, "s")) => (text.trim_end_matches("/s"), 1.0),
+        Some((number, "m")) => (number, 60.0),
+        Some((number, "h")) => (number, 3_600.0),
+        Some(_) => return Err(form()),
+    };
+    // Rust reads "inf", "1e9" and "-1" as numbers too; people do not write rates so.
+    let plain = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let count: f64 = number.parse().map_err(|_| form())?;
+    if plain {
+        Ok(count / seconds)
+    } else {
+        Err(form())
+    }
+}
+
+fn form() -> String {
+    "not a rate: write a number and its time (s, m or h), such as \"50/s\", \"50\" or \"600/m\""
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, per_second) in [
+            ("50/s", 50.0),
+            ("50", 50.0),
+            ("600/m", 10.0),
+            ("7200/h", 2.0),
+            ("0.5/s", 0.5),
+            ("30/m", 0.5),
+        ] {
+            assert_eq!(limit(text), Ok(per_second), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_what_would_be_right() {
+        for text in [
+            "", "/s", "fast", "50/", "50/d", "50 /s", "-5", "-5/s", "+5", "inf", "nan", "1e3/s",
+            "5/s/s", "50/s/m", ".", "1.2.3",
+        ] {
+            let error = limit(text).expect_err(text);
+            assert!(error.contains("\"600/m\""), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn rates_have_bounds() {
+        assert_eq!(
+            limit("100001"),
+            Err("must be from 0.0001/s to 100000/s".to_owned())
+        );
+        assert!(limit("0").is_err());
+        assert_eq!(capacity("1000000"), Ok(MAX_CAPACITY));
+        assert!(capacity("1000001").is_err());
+        assert_eq!(
+            capacity("0.9"),
+            Err("must be from 1/s to 1000000/s".to_owned())
+        );
+        assert_eq!(capacity("100/m"), Ok(1.0));
+    }
+}

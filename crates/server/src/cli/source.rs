@@ -1,0 +1,238 @@
+//! Where a policy comes from: a preset, a file, or standard input.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use posthaste_core::policy::{Preset, RetryPolicy};
+use serde_json::{Map, Value};
+
+use super::args::PolicyArgs;
+use super::failure::Failure;
+use super::output::STANDARD;
+use crate::picture::terminal::printable;
+
+/// The largest file read as a policy: 1 MiB, hundreds of times what one needs.
+pub const MAX_POLICY_BYTES: u64 = 1024 * 1024;
+
+/// A policy, and what to call it.
+#[derive(Debug)]
+pub struct NamedPolicy {
+    /// The preset's name, or the file's.
+    pub name: String,
+    /// The policy itself.
+    pub policy: RetryPolicy,
+}
+
+/// The formats a policy may be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// TOML.
+    Toml,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Json => "JSON",
+            Format::Toml => "TOML",
+        })
+    }
+}
+
+impl Format {
+    /// The format a file's name tells, or else the one its text must be: no TOML begins with a brace,
+    /// and every policy in JSON does.
+    fn of(path: &Path, text: &str) -> Format {
+        let extension = path.extension().map(|e| e.to_ascii_lowercase());
+        match extension.as_deref().and_then(|e| e.to_str()) {
+            Some("json") => Format::Json,
+            Some("toml") => Format::Toml,
+            Some(_) | None if text.trim_start().starts_with('{') => Format::Json,
+            Some(_) | None => Format::Toml,
+        }
+    }
+
+    /// Reads a document; the error says what is wrong, with line and column.
+    fn read(self, text: &str) -> Result<Value, String> {
+        match self {
+            Format::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+            Format::Toml => text
+                .parse::<toml::Table>()
+                .map(|table| json_of(toml::Value::Table(table)))
+                .map_err(|error| toml_error(&error, text)),
+        }
+    }
+}
+
+/// The policy that was asked for; `recommended` if none was.
+pub fn named_policy(args: &PolicyArgs) -> Result<NamedPolicy, Failure> {
+    let Some(path) = &args.file else {
+        let preset = args.preset.unwrap_or(Preset::Recommended);
+        return Ok(NamedPolicy {
+            name: preset.name().to_owned(),
+            policy: preset.policy(),
+        });
+    };
+    let is_standard = path == Path::new(STANDARD);
+    let name = if is_standard {
+        "standard input".to_owned()
+    } else {
+        printable(&path.display().to_string())
+    };
+    let bytes = if is_standard {
+        read_bounded(io::stdin().lock())
+    } else {
+        File::open(path).and_then(read_bounded)
+    };
+    let bytes = bytes.map_err(|error| Failure::Unreadable {
+        source: name.clone(),
+        error,
+    })?;
+    let policy = policy_in(&name, path, bytes)?;
+    Ok(NamedPolicy { name, policy })
+}
+
+/// Reads one byte more than allowed at most, so that too much is noticed.
+fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MAX_POLICY_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn policy_in(name: &str, path: &Path, bytes: Vec<u8>) -> Result<RetryPolicy, Failure> {
+    let source = name.to_owned();
+    if bytes.len() as u64 > MAX_POLICY_BYTES {
+        return Err(Failure::TooLarge { source });
+    }
+    let Ok(text) = String::from_utf8(bytes) else {
+        return Err(Failure::NotText { source });
+    };
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let format = Format::of(path, text);
+    let document = match format.read(text) {
+        Ok(document) => document,
+        Err(message) => {
+            return Err(Failure::Malformed {
+                source,
+                format,
+                message,
+            });
+        }
+    };
+    RetryPolicy::from_json(&document).map_err(|mistakes| Failure::Mistaken { source, mistakes })
+}
+
+/// The same document in JSON. What JSON has no word for becomes a string, which no field that wants
+/// a number takes; `null` would count as absent.
+fn json_of(value: toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => Value::String(text),
+        toml::Value::Integer(number) => Value::from(number),
+        toml::Value::Float(number) if number.is_finite() => Value::from(number),
+        toml::Value::Float(number) => Value::String(number.to_string()),
+        toml::Value::Boolean(truth) => Value::Bool(truth),
+        toml::Value::Datetime(time) => Value::String(time.to_string()),
+        toml::Value::Array(items) => items.into_iter().map(json_of).collect(),
+        toml::Value::Table(fields) => {
+            let fields = fields
+                .into_iter()
+                .map(|(name, value)| (name, json_of(value)));
+            Value::Object(fields.collect::<Map<String, Value>>())
+        }
+    }
+}
+
+/// What is wrong with a TOML text, and where, in the words of a JSON error.
+fn toml_error(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().trim().replace('\n', ", ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let Some(before) = before else {
+        return message;
+    };
+    let line = before.matches('\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    let column = before[start..].chars().count() + 1;
+    format!("{message} at line {line} column {column}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_name_tells_the_format_and_else_the_text() {
+        let of = |path: &str, text: &str| Format::of(Path::new(path), text);
+        assert_eq!(of("a.json", "preset = 'swift'"), Format::Json);
+        assert_eq!(of("a.JSON", ""), Format::Json);
+        assert_eq!(of("a.toml", "{}"), Format::Toml);
+        assert_eq!(of("a.conf", "\n {}"), Format::Json);
+        assert_eq!(of("-", "[backoff]"), Format::Toml);
+        assert_eq!(of("-", ""), Format::Toml);
+    }
+
+    #[test]
+    fn the_same_policy_in_both_formats() {
+        let json = json!({
+            "backoff": {"kind": "exponential", "base": "1s", "factor": 2.5, "cap": "1h"},
+            "jitter": {"kind": "none"},
+            "max_attempts": 4,
+            "rules": [{"on": "404", "then": "fail"}],
+        });
+        let toml = "max_attempts = 4\nrules = [{on = '404', then = 'fail'}]\n\
+                    [backoff]\nkind = 'exponential'\nbase = '1s'\nfactor = 2.5\ncap = '1h'\n\
+                    [jitter]\nkind = 'none'\n";
+        assert_eq!(Format::Toml.read(toml), Ok(json));
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_not_taken_for_absent() {
+        let document =
+            Format::Toml.read("preset = 'swift'\nmax_attempts = nan\ngive_up_after = 2020-01-01");
+        let mistakes =
+            RetryPolicy::from_json(&document.expect("a document")).expect_err("mistakes");
+        let fields: Vec<&str> = mistakes
+            .iter()
+            .map(|mistake| mistake.field.as_str())
+            .collect();
+        assert_eq!(fields, ["max_attempts", "give_up_after"]);
+    }
+
+    #[test]
+    fn errors_tell_line_and_column() {
+        let error = Format::Toml
+            .read("preset = 'swift'\nmax_attempts = = 3")
+            .expect_err("no TOML");
+        assert!(error.contains("at line 2 column 16"), "{error}");
+        let error = Format::Json
+            .read("{\n  \"preset\" 5}")
+            .expect_err("no JSON");
+        assert!(error.contains("at line 2 column 12"), "{error}");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_mistake() {
+        let bytes = "\u{feff}{\"preset\": \"swift\"}".as_bytes().to_vec();
+        let policy = policy_in("p", Path::new("p"), bytes).expect("a policy");
+        assert_eq!(policy, Preset::Swift.policy());
+    }
+
+    #[test]
+    fn the_largest_policy_is_read_and_no_larger() {
+        let text = |length: u64| {
+            let blanks = " ".repeat((length - 19) as usize);
+            format!("{{\"preset\": \"swift\"}}{blanks}").into_bytes()
+        };
+        let largest = read_bounded(&text(MAX_POLICY_BYTES)[..]).expect("bytes");
+        assert!(policy_in("p", Path::new("p"), largest).is_ok());
+        let larger = read_bounded(&text(MAX_POLICY_BYTES + 5)[..]).expect("bytes");
+        assert_eq!(larger.len() as u64, MAX_POLICY_BYTES + 1);
+        let failure = policy_in("p", Path::new("p"), larger).expect_err("too large");
+        assert!(matches!(failure, Failure::TooLarge { .. }));
+    }
+}

@@ -1,0 +1,140 @@
+//! Arrivals gathered into a bounded number of buckets.
+//!
+//! A course has one entry for each second that saw a request, which may be hundreds of thousands.
+//! Buckets keep what matters of them: every request is counted in exactly one, and each bucket
+//! remembers its busiest second, since a mean would hide the very herd one looks for.
+
+use std::collections::BTreeMap;
+
+use posthaste_sim::recovery::{Arrivals, Course};
+use serde::Serialize;
+
+use super::ticks;
+
+/// The most buckets an answer has.
+pub const MAX_BUCKETS: usize = 300;
+
+/// What arrived in one stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// From this time on, counted from the beginning of the outage.
+    pub from_ms: u64,
+    /// Until before this.
+    pub to_ms: u64,
+    /// Requests.
+    pub arrivals: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Requests in its busiest second.
+    pub peak_per_second: u64,
+}
+
+/// When the last second with a request ends, from the beginning of the outage.
+pub fn end_ms(course: &Course) -> u64 {
+    let last = course.arrivals.last_key_value();
+    last.map_or(0, |(second, _)| (second + 1) * 1_000)
+}
+
+/// Everything that arrived, in at most [`MAX_BUCKETS`] buckets of one round length.
+pub fn whole(course: &Course) -> Vec<Bucket> {
+    let end_ms = end_ms(course);
+    let step_ms = ticks::time_step_ms(end_ms, MAX_BUCKETS);
+    until(&course.arrivals, step_ms, end_ms)
+}
+
+/// What arrived before `end_ms`, in buckets of `step_ms` (whole seconds), those with nothing included.
+/// The last bucket may reach beyond the end.
+pub fn until(arrivals: &BTreeMap<u64, Arrivals>, step_ms: u64, end_ms: u64) -> Vec<Bucket> {
+    let mut buckets: Vec<Bucket> = (0..end_ms.div_ceil(step_ms))
+        .map(|number| Bucket {
+            from_ms: number * step_ms,
+            to_ms: (number + 1) * step_ms,
+            arrivals: 0,
+            failed: 0,
+            peak_per_second: 0,
+        })
+        .collect();
+    for (second, seen) in arrivals {
+        let number = second * 1_000 / step_ms;
+        let Some(bucket) = buckets.get_mut(number as usize) else {
+            break;
+        };
+        bucket.arrivals += seen.total;
+        bucket.failed += seen.failed;
+        bucket.peak_per_second = bucket.peak_per_second.max(seen.total);
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(seconds: &[(u64, u64, u64)]) -> Course {
+        let arrivals: BTreeMap<u64, Arrivals> = seconds
+            .iter()
+            .map(|(second, total, failed)| {
+                let (total, failed) = (*total, *failed);
+                (*second, Arrivals { total, failed })
+            })
+            .collect();
+        Course {
+            attempts: arrivals.values().map(|seen| seen.total).sum(),
+            arrivals,
+            ..Course::default()
+        }
+    }
+
+    #[test]
+    fn every_request_is_in_exactly_one_bucket() {
+        for last in [0, 1, 299, 300, 301, 5_000, 700_000] {
+            let seconds: Vec<(u64, u64, u64)> = (0..=last)
+                .step_by(1 + last as usize / 777)
+                .chain([last])
+                .map(|second| (second, second % 7 + 1, second % 2))
+                .collect();
+            let course = course(&seconds);
+            let buckets = whole(&course);
+            assert!(buckets.len() <= MAX_BUCKETS, "{last}");
+            let total: u64 = buckets.iter().map(|bucket| bucket.arrivals).sum();
+            assert_eq!(total, course.attempts, "{last}");
+            let failed: u64 = buckets.iter().map(|bucket| bucket.failed).sum();
+            let seen: u64 = course.arrivals.values().map(|seen| seen.failed).sum();
+            assert_eq!(failed, seen, "{last}");
+            let ends = buckets
+                .windows(2)
+                .all(|pair| pair[0].to_ms == pair[1].from_ms);
+            assert!(ends && buckets[0].from_ms == 0, "{last}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_remembers_its_busiest_second() {
+        let course = course(&[(0, 3, 3), (9, 50, 0), (10, 7, 1), (25, 2, 0)]);
+        let buckets = until(&course.arrivals, 10_000, 20_000);
+        assert_eq!(
+            buckets,
+            [
+                Bucket {
+                    from_ms: 0,
+                    to_ms: 10_000,
+                    arrivals: 53,
+                    failed: 3,
+                    peak_per_second: 50
+                },
+                Bucket {
+                    from_ms: 10_000,
+                    to_ms: 20_000,
+                    arrivals: 7,
+                    failed: 1,
+                    peak_per_second: 7
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_makes_no_buckets() {
+        assert!(whole(&Course::default()).is_empty());
+    }
+}

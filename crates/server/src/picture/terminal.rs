@@ -1,0 +1,235 @@
+//! Text laid out for a terminal.
+//!
+//! Styles are written as ANSI sequences; whoever prints to something else strips them. Every line
+//! fits the width it was asked for.
+
+use anstyle::{AnsiColor, Style};
+
+/// The width taken when nobody says how wide the terminal is.
+pub const DEFAULT_WIDTH: usize = 80;
+/// Lines longer than this are hard to read, however wide the terminal is.
+pub const MAX_WIDTH: usize = 100;
+/// Below this tables do not fit.
+pub const MIN_WIDTH: usize = 60;
+
+/// For what leads.
+pub const STRONG: Style = Style::new().bold();
+/// For what stands back.
+pub const QUIET: Style = Style::new().dimmed();
+/// For what went well.
+pub const GOOD: Style = AnsiColor::Cyan.on_default();
+/// For what failed.
+pub const BAD: Style = AnsiColor::Red.on_default();
+/// For what is plain.
+pub const PLAIN: Style = Style::new();
+
+/// The width to lay text out for, given what the environment says of the terminal.
+pub fn width(columns: Option<&str>) -> usize {
+    columns
+        .and_then(|columns| columns.trim().parse::<usize>().ok())
+        .filter(|columns| *columns > 0)
+        .unwrap_or(DEFAULT_WIDTH)
+        .clamp(MIN_WIDTH, MAX_WIDTH)
+}
+
+/// A text in a style.
+pub fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Breaks a text between words into lines of at most `width` characters.
+pub fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// A text as it may be shown: nothing in it moves the cursor or breaks the line.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
+}
+
+/// Rows in aligned columns: the first to the left, all others to the right.
+pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = heads.iter().map(|head| head.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = styled(STRONG, &aligned(&widths, heads.iter().copied()));
+    for row in rows {
+        out.push('\n');
+        out.push_str(&aligned(&widths, row.iter().map(String::as_str)));
+    }
+    out.push('\n');
+    out
+}
+
+fn aligned<'a>(widths: &[usize], cells: impl Iterator<Item = &'a str>) -> String {
+    let padded = widths.iter().zip(cells).enumerate();
+    let cells: Vec<String> = padded
+        .map(|(column, (width, cell))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        })
+        .collect();
+    cells.join("   ").trim_end().to_owned()
+}
+
+/// A grid of characters, each with its style.
+#[derive(Clone, Debug)]
+pub struct Canvas {
+    width: usize,
+    rows: Vec<Vec<(char, Style)>>,
+}
+
+impl Canvas {
+    /// An empty grid.
+    pub fn new(width: usize, height: usize) -> Canvas {
+        Canvas {
+            width,
+            rows: vec![vec![(' ', PLAIN); width]; height],
+        }
+    }
+
+    /// How wide it is.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Puts one character; outside the grid nothing is drawn.
+    pub fn put(&mut self, column: usize, row: usize, character: char, style: Style) {
+        if let Some(cell) = self.rows.get_mut(row).and_then(|row| row.get_mut(column)) {
+            *cell = (character, style);
+        }
+    }
+
+    /// Puts a text that begins at this cell.
+    pub fn text(&mut self, column: usize, row: usize, text: &str, style: Style) {
+        for (index, character) in text.chars().enumerate() {
+            self.put(column + index, row, character, style);
+        }
+    }
+
+    /// Puts a text with this cell at its middle, moved to the side where it would leave the grid.
+    pub fn centred(&mut self, column: usize, row: usize, text: &str, style: Style) {
+        let length = text.chars().count();
+        let most = self.width.saturating_sub(length);
+        self.text(
+            column.saturating_sub(length / 2).min(most),
+            row,
+            text,
+            style,
+        );
+    }
+
+    /// Puts a text that ends before this cell.
+    pub fn ending(&mut self, column: usize, row: usize, text: &str, style: Style) {
+        let start = column.saturating_sub(text.chars().count());
+        self.text(start, row, text, style);
+    }
+
+    /// True when nothing was drawn in this cell.
+    pub fn is_blank(&self, column: usize, row: usize) -> bool {
+        let cell = self.rows.get(row).and_then(|row| row.get(column));
+        cell.is_some_and(|(character, _)| *character == ' ')
+    }
+
+    /// The grid as lines, without blanks at their ends.
+    pub fn write(&self) -> String {
+        let mut out = String::new();
+        for row in &self.rows {
+            let blanks = row.iter().rev().take_while(|cell| cell.0 == ' ').count();
+            let drawn = &row[..row.len() - blanks];
+            for run in drawn.chunk_by(|a, b| a.1 == b.1) {
+                let text: String = run.iter().map(|cell| cell.0).collect();
+                out.push_str(&styled(run[0].1, &text));
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// The block with these quarters filled: upper left, upper right, lower left, lower right.
+pub fn quarters(filled: [bool; 4]) -> char {
+    const BLOCKS: [char; 16] = [
+        ' ', '▘', '▝', '▀', '▖', '▌', '▞', '▛', '▗', '▚', '▐', '▜', '▄', '▙', '▟', '█',
+    ];
+    let bits = filled.iter().enumerate();
+    BLOCKS[bits.fold(0, |index, (bit, on)| index | usize::from(*on) << bit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_is_bounded() {
+        assert_eq!(width(None), 80);
+        assert_eq!(width(Some("90")), 90);
+        assert_eq!(width(Some("300")), MAX_WIDTH);
+        assert_eq!(width(Some("3")), MIN_WIDTH);
+        for nonsense in ["", "0", "-4", "wide"] {
+            assert_eq!(width(Some(nonsense)), 80, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn texts_break_between_words() {
+        assert_eq!(wrapped("one two  three", 7), "one two\nthree");
+        assert_eq!(wrapped("one two three", 8), "one two\nthree");
+        assert_eq!(wrapped("unbreakable", 4), "unbreakable");
+        assert_eq!(wrapped("", 4), "");
+    }
+
+    #[test]
+    fn columns_align() {
+        let rows = [
+            vec!["a".to_owned(), "1,000".to_owned()],
+            vec!["±bc".to_owned(), "7".to_owned()],
+        ];
+        let text = anstream::adapter::strip_str(&table(&["k", "n"], &rows)).to_string();
+        assert_eq!(text, "k         n\na     1,000\n±bc       7\n");
+    }
+
+    #[test]
+    fn a_canvas_keeps_to_itself() {
+        let mut canvas = Canvas::new(5, 2);
+        canvas.text(3, 0, "abcdef", PLAIN);
+        canvas.put(0, 9, 'x', PLAIN);
+        canvas.centred(5, 1, "end", GOOD);
+        assert!(canvas.is_blank(0, 0) && !canvas.is_blank(4, 0));
+        let text = canvas.write();
+        assert_eq!(
+            anstream::adapter::strip_str(&text).to_string(),
+            "   ab\n  end\n"
+        );
+        assert!(text.contains("\u{1b}["), "{text:?}");
+    }
+
+    #[test]
+    fn quarters_are_where_they_belong() {
+        assert_eq!(quarters([false; 4]), ' ');
+        assert_eq!(quarters([true; 4]), '█');
+        assert_eq!(quarters([true, false, true, false]), '▌');
+        assert_eq!(quarters([false, false, false, true]), '▗');
+        assert_eq!(quarters([false, true, false, false]), '▝');
+        assert_eq!(quarters([true, true, false, false]), '▀');
+    }
+
+    #[test]
+    fn nothing_shown_moves_the_cursor() {
+        assert_eq!(printable("a\u{1b}[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
+    }
+}

@@ -1,0 +1,157 @@
+//! Round values to write along an axis.
+
+use super::scale::Stretched;
+
+/// Steps of time a reader can add up, in seconds.
+const STEPS_S: [u64; 24] = [
+    1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600,
+    43_200, 86_400, 172_800, 432_000, 864_000, 1_728_000,
+];
+
+/// Times worth naming on a stretched scale, in milliseconds.
+const LANDMARKS_MS: [u64; 14] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    60_000,
+    600_000,
+    3_600_000,
+    21_600_000,
+    86_400_000,
+    259_200_000,
+    864_000_000,
+    2_592_000_000,
+    7_776_000_000,
+];
+
+/// The shortest round step that covers `end_ms` in at most `most` steps.
+///
+/// # Panics
+/// If `most` is zero.
+pub fn time_step_ms(end_ms: u64, most: usize) -> u64 {
+    assert!(most > 0, "an axis has at least one step");
+    let least_s = end_ms.div_ceil(1_000).div_ceil(most as u64);
+    let step_s = STEPS_S.into_iter().find(|step_s| *step_s >= least_s);
+    step_s.unwrap_or(least_s) * 1_000
+}
+
+/// Round times from zero up to `end_ms`, at most `most` steps apart.
+pub fn times_ms(end_ms: u64, most: usize) -> Vec<u64> {
+    let step_ms = time_step_ms(end_ms, most);
+    (0..=end_ms / step_ms).map(|step| step * step_ms).collect()
+}
+
+/// Zero, and the landmarks on a stretched scale that stand at least `gap` apart.
+pub fn landmarks_ms(scale: &Stretched, gap: f64) -> Vec<u64> {
+    let mut ticks = vec![0];
+    let mut last = 0.0;
+    for ms in LANDMARKS_MS {
+        let place = scale.place(ms);
+        if ms <= scale.most_ms() && ms * 2 >= scale.knee_ms() && place - last >= 0.0 {
+            ticks.push(ms);
+            last = place;
+        }
+    }
+    ticks
+}
+
+/// Round counts from zero up to `end`, at most `most` steps apart.
+///
+/// # Panics
+/// If `most` is zero.
+pub fn counts(end: u64, most: u64) -> Vec<u64> {
+    let step = count_step(end.div_ceil(most));
+    (0..=end / step).map(|number| number * step).collect()
+}
+
+/// The smallest count of 1, 2 or 5 tens, hundreds … that is at least `least`.
+pub fn count_step(least: u64) -> u64 {
+    let mut power: u64 = 1;
+    loop {
+        for digit in [1, 2, 5] {
+            if digit * power >= least {
+                return digit * power;
+            }
+        }
+        power = power.saturating_mul(10);
+    }
+}
+
+/// The end of an axis that reaches `highest`: a little round, and not much beyond.
+pub fn count_end(highest: u64) -> u64 {
+    let step = count_step(highest.max(1).div_ceil(10));
+    highest.max(1).div_ceil(step) * step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_time_are_round_and_few_enough() {
+        assert_eq!(time_step_ms(2_400_000, 144), 20_000);
+        assert_eq!(time_step_ms(2_400_000, 8), 300_000);
+        assert_eq!(time_step_ms(0, 10), 1_000);
+        assert_eq!(time_step_ms(1, 1), 1_000);
+        for end_ms in (1..20_000_000_000).step_by(77_777_777) {
+            for most in [1, 7, 144, 300] {
+                let step_ms = time_step_ms(end_ms, most);
+                assert!(step_ms * most as u64 >= end_ms, "{end_ms} {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_begin_at_zero_and_stay_on_the_axis() {
+        assert_eq!(
+            times_ms(2_400_000, 5),
+            [0, 600_000, 1_200_000, 1_800_000, 2_400_000]
+        );
+        assert!(times_ms(2_399_999, 5).len() == 4);
+    }
+
+    #[test]
+    fn landmarks_keep_their_distance() {
+        let scale = Stretched::new(5_000, 259_200_000, 100.0);
+        let ticks = landmarks_ms(&scale, 8.0);
+        assert_eq!(ticks.first(), Some(&0));
+        assert!(ticks.contains(&10_000) && ticks.contains(&86_400_000));
+        for pair in ticks.windows(2) {
+            assert!(scale.place(pair[1]) - scale.place(pair[0]) >= 8.0);
+        }
+        assert!(ticks.iter().all(|ms| *ms <= 259_200_000));
+        let fewer = landmarks_ms(&scale, 20.0);
+        assert!(fewer.len() < ticks.len() && fewer.len() > 3, "{fewer:?}");
+        for pair in fewer.windows(2) {
+            assert!(scale.place(pair[1]) - scale.place(pair[0]) >= 20.0);
+        }
+    }
+
+    #[test]
+    fn counts_are_round_and_few_enough() {
+        assert_eq!(counts(60, 4), [0, 20, 40, 60]);
+        assert_eq!(counts(12_500, 4), [0, 5_000, 10_000]);
+        assert_eq!(counts(0, 4), [0]);
+        assert_eq!(counts(1, 4), [0, 1]);
+        for end in (0..200_000).step_by(37) {
+            assert!(counts(end, 4).len() <= 5, "{end}");
+        }
+    }
+
+    #[test]
+    fn an_axis_ends_a_little_beyond_the_highest() {
+        assert_eq!(count_end(50), 50);
+        assert_eq!(count_end(10_000), 10_000);
+        assert_eq!(count_end(0), 1);
+        assert_eq!(count_end(51), 60);
+        for highest in 1..5_000 {
+            let end = count_end(highest);
+            assert!(
+                end >= highest && end < highest + highest / 4 + 2,
+                "{highest}"
+            );
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! When each attempt comes, as a picture: one row for each attempt, a band from its earliest to its
+//! latest time, and a mark where it is expected, along a scale on which seconds and days both show.
+
+mod svg;
+mod terminal;
+
+pub use svg::svg;
+pub use terminal::terminal;
+
+use posthaste_core::policy::{AttemptWindow, Explanation};
+
+use super::scale::Stretched;
+
+/// The most rows a table of attempts has; a policy may have a thousand attempts.
+pub const MAX_TABLE_ROWS: usize = 40;
+/// The most rows a chart of attempts has.
+pub const MAX_CHART_ROWS: usize = 24;
+
+/// A limit of time further away than this many times the last attempt would squeeze the picture.
+const FAR_AWAY: u64 = 10;
+
+/// One row of a table or chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// An attempt, and the mean delay before it (none before the first).
+    Attempt(AttemptWindow, Option<u64>),
+    /// So many attempts left out.
+    LeftOut(usize),
+}
+
+/// At most `most` rows: if there are more attempts, the first ones and the last one.
+///
+/// # Panics
+/// If there is no room for three rows.
+pub fn rows(attempts: &[AttemptWindow], most: usize) -> Vec<Row> {
+    assert!(most >= 3, "the first, what is left out, and the last");
+    let row = |index: usize| {
+        let delay_ms = |before: usize| attempts[index].expected_ms - attempts[before].expected_ms;
+        Row::Attempt(attempts[index], index.checked_sub(1).map(delay_ms))
+    };
+    if attempts.len() <= most {
+        return (0..attempts.len()).map(row).collect();
+    }
+    let head = most - 2;
+    let left_out = Row::LeftOut(attempts.len() - head - 1);
+    let ends = [left_out, row(attempts.len() - 1)];
+    (0..head).map(row).chain(ends).collect()
+}
+
+/// The limit of time, if it lies near enough to be drawn.
+fn shown_limit_ms(explanation: &Explanation) -> Option<u64> {
+    let reach_ms = explanation.gives_up_ms.saturating_mul(FAR_AWAY);
+    let near = explanation.gives_up_ms == 0 || explanation.deadline_ms <= reach_ms;
+    near.then_some(explanation.deadline_ms)
+}
+
+/// The scale on which every attempt shows, and the limit of time if it is near.
+fn scale(explanation: &Explanation, length: f64) -> Stretched {
+    let first_retry_ms = explanation.attempts.get(1).map(|second| second.expected_ms);
+    let end_ms = shown_limit_ms(explanation).unwrap_or(explanation.gives_up_ms);
+    let knee_ms = first_retry_ms.map_or(end_ms / 10, |ms| ms / 2);
+    Stretched::new(knee_ms, end_ms, length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempts(count: u64) -> Vec<AttemptWindow> {
+        let window = |index: u64| AttemptWindow {
+            number: index as u32 + 1,
+            earliest_ms: index * 500,
+            expected_ms: index * 1_000,
+            latest_ms: index * 1_500,
+        };
+        (0..count).map(window).collect()
+    }
+
+    #[test]
+    fn few_attempts_all_show() {
+        let attempts = attempts(5);
+        let rows = rows(&attempts, 5);
+        assert_eq!(rows[0], Row::Attempt(attempts[0], None));
+        assert_eq!(rows[4], Row::Attempt(attempts[4], Some(1_000)));
+    }
+
+    #[test]
+    fn many_attempts_show_the_first_and_the_last() {
+        let attempts = attempts(1_000);
+        let rows = rows(&attempts, 10);
+        assert_eq!(rows.len(), 10);
+        assert_eq!(rows[7], Row::Attempt(attempts[7], Some(1_000)));
+        assert_eq!(rows[8], Row::LeftOut(991));
+        assert_eq!(rows[9], Row::Attempt(attempts[999], Some(1_000)));
+    }
+
+    #[test]
+    fn a_distant_limit_does_not_squeeze_the_picture() {
+        let explanation = |deadline_ms| Explanation {
+            attempts: attempts(3),
+            gives_up_ms: 3_000,
+            deadline_ms,
+            words: String::new(),
+        };
+        assert_eq!(scale(&explanation(20_000), 1.0).most_ms(), 20_000);
+        assert_eq!(scale(&explanation(86_400_000), 1.0).most_ms(), 3_000);
+    }
+}

@@ -1,0 +1,229 @@
+//! Answers in the shape that tools rely on.
+
+use posthaste_core::lane::RateLimit;
+use posthaste_sim::recovery::{Course, Recovery, Scenario};
+use serde::Serialize;
+
+use crate::picture::series::{self, Bucket};
+use crate::picture::words;
+
+/// What a simulated outage came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OutageReport {
+    /// Deliveries due when the outage began.
+    pub pending: u32,
+    /// How long the receiver was down.
+    pub outage_ms: u64,
+    /// How many requests a second it took when it was back.
+    pub capacity_per_second: u64,
+    /// What posthaste kept to.
+    pub limits: LimitsReport,
+    /// What the dice followed from.
+    pub seed: u64,
+    /// What posthaste did.
+    pub posthaste: CourseReport,
+    /// What a naive sender would have done.
+    pub naive: CourseReport,
+}
+
+/// The endpoint's limits, named as in the endpoint itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LimitsReport {
+    /// At most so many at once.
+    pub max_in_flight: u32,
+    /// At most so many a second.
+    pub rate_limit: RateLimit,
+}
+
+/// What one way of sending came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CourseReport {
+    /// Requests made.
+    pub attempts: u64,
+    /// Deliveries that got through.
+    pub delivered: u64,
+    /// Deliveries given up.
+    pub dead_lettered: u64,
+    /// The most requests in any second after the receiver came back.
+    pub peak_arrivals_per_second: u64,
+    /// When the last delivery ended, from the beginning of the outage.
+    pub drained_ms: u64,
+    /// All requests over time, in at most [`series::MAX_BUCKETS`] buckets.
+    pub series: Vec<Bucket>,
+}
+
+impl OutageReport {
+    /// Reports on a scenario that was played through.
+    pub fn new(scenario: &Scenario, recovery: &Recovery) -> OutageReport {
+        OutageReport {
+            pending: scenario.pending,
+            outage_ms: scenario.outage.as_millis(),
+            capacity_per_second: scenario.capacity_per_second as u64,
+            limits: LimitsReport {
+                max_in_flight: scenario.max_in_flight,
+                rate_limit: scenario.rate,
+            },
+            seed: scenario.seed,
+            posthaste: CourseReport::new(&recovery.posthaste),
+            naive: CourseReport::new(&recovery.naive),
+        }
+    }
+
+    /// What it comes to, in one sentence.
+    pub fn conclusion(&self) -> String {
+        if self.pending == 0 {
+            return "Nothing was pending, so nothing was sent.".to_owned();
+        }
+        format!("{}; {}.", self.posthaste_in_words(), self.naive_in_words())
+    }
+
+    fn posthaste_in_words(&self) -> String {
+        let course = &self.posthaste;
+        let all = words::count(u64::from(self.pending));
+        let fate = if course.dead_lettered == 0 {
+            format!(
+                "posthaste delivered all {all} within {}",
+                self.drain_in_words(course)
+            )
+        } else if course.delivered == 0 && course.drained_ms <= self.outage_ms {
+            format!("posthaste gave up all {all} before the receiver was back, as the policy says")
+        } else {
+            let delivered = words::count(course.delivered);
+            let dead = words::count(course.dead_lettered);
+            format!("posthaste delivered {delivered} of {all} and dead-lettered {dead}")
+        };
+        match course.peak_arrivals_per_second {
+            0 => fate,
+            peak => {
+                let most = format!("with at most {}/s", words::count(peak));
+                format!("{fate}, {most}{}", self.over_capacity(peak))
+            }
+        }
+    }
+
+    fn drain_in_words(&self, course: &CourseReport) -> String {
+        match self.outage_ms {
+            0 => words::duration(course.drained_ms),
+            outage_ms => {
+                let since_ms = course.drained_ms.saturating_sub(outage_ms);
+                format!("{} of recovery", words::duration(since_ms))
+            }
+        }
+    }
+
+    fn naive_in_words(&self) -> String {
+        match self.naive.peak_arrivals_per_second {
+            0 if self.posthaste.delivered > 0 => {
+                "a naive sender would have given up before the receiver was back".to_owned()
+            }
+            0 => "a naive sender would have given up too".to_owned(),
+            peak => {
+                let herd = words::count(peak);
+                let over = self.over_capacity(peak);
+                format!("a naive sender would have sent {herd} in one second{over}")
+            }
+        }
+    }
+
+    fn over_capacity(&self, peak: u64) -> String {
+        if peak <= self.capacity_per_second {
+            return String::new();
+        }
+        let ratio = peak as f64 / self.capacity_per_second as f64;
+        format!(", {} what the receiver takes", words::times(ratio))
+    }
+}
+
+impl CourseReport {
+    fn new(course: &Course) -> CourseReport {
+        CourseReport {
+            attempts: course.attempts,
+            delivered: course.delivered,
+            dead_lettered: course.dead_lettered,
+            peak_arrivals_per_second: course.peak_per_second,
+            drained_ms: course.drained_ms,
+            series: series::whole(course),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::outage::tests::scenario;
+    use posthaste_core::policy::Preset;
+    use posthaste_core::time::Span;
+    use posthaste_sim::recovery::play;
+
+    fn conclusion(scenario: &Scenario) -> String {
+        OutageReport::new(scenario, &play(scenario)).conclusion()
+    }
+
+    fn course(delivered: u64, peak_per_second: u64, drained_ms: u64) -> Course {
+        Course {
+            attempts: 12_000,
+            delivered,
+            dead_lettered: 10_000 - delivered,
+            peak_per_second,
+            drained_ms,
+            ..Course::default()
+        }
+    }
+
+    #[test]
+    fn the_conclusion_tells_of_the_herd() {
+        let scenario = scenario(10_000, Span::from_mins(30));
+        let told = |posthaste: Course, naive: Course| {
+            OutageReport::new(&scenario, &Recovery { posthaste, naive }).conclusion()
+        };
+        let naive = course(10_000, 10_000, 13_740_000);
+        assert_eq!(
+            told(course(10_000, 50, 2_069_137), naive.clone()),
+            "posthaste delivered all 10,000 within 4m 29s of recovery, with at most 50/s; a naive \
+             sender would have sent 10,000 in one second, 200 times what the receiver takes."
+        );
+        assert_eq!(
+            told(course(9_000, 75, 2_069_137), course(0, 0, 1_000_000)),
+            "posthaste delivered 9,000 of 10,000 and dead-lettered 1,000, with at most 75/s, 1.5 \
+             times what the receiver takes; a naive sender would have given up before the receiver \
+             was back."
+        );
+    }
+
+    #[test]
+    fn the_conclusion_tells_of_dead_letters() {
+        let mut long = scenario(30, Span::from_days(30));
+        long.policy = Preset::Brisk.policy();
+        assert_eq!(
+            conclusion(&long),
+            "posthaste gave up all 30 before the receiver was back, as the policy says; a naive \
+             sender would have given up too."
+        );
+    }
+
+    #[test]
+    fn nothing_pending_and_no_outage() {
+        assert_eq!(
+            conclusion(&scenario(0, Span::from_mins(1))),
+            "Nothing was pending, so nothing was sent."
+        );
+        let at_once = conclusion(&scenario(10, Span::ZERO));
+        assert!(
+            at_once.starts_with("posthaste delivered all 10 within "),
+            "{at_once}"
+        );
+        assert!(!at_once.contains("recovery"), "{at_once}");
+        assert!(at_once.ends_with("sent 10 in one second."), "{at_once}");
+    }
+
+    #[test]
+    fn the_series_holds_every_request() {
+        let scenario = scenario(2_000, Span::from_mins(10));
+        let report = OutageReport::new(&scenario, &play(&scenario));
+        for course in [&report.posthaste, &report.naive] {
+            let arrivals: u64 = course.series.iter().map(|bucket| bucket.arrivals).sum();
+            assert_eq!(arrivals, course.attempts);
+            assert!(course.series.len() <= series::MAX_BUCKETS);
+        }
+    }
+}

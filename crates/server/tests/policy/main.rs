@@ -1,0 +1,6 @@
+//! The policy commands as a person or a script meets them: the built program, its output, its
+//! errors and its exit codes.
+
+mod answers;
+mod complaints;
+mod program;

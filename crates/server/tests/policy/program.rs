@@ -1,0 +1,75 @@
+//! Runs the built program.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A small scenario.
+pub(crate) const SIMULATE: &str = "policy simulate --pending 2000 --outage 10m --capacity 50/s";
+
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    command.env_remove("COLUMNS");
+    command
+}
+
+/// Runs the program with arguments parted by blanks.
+pub(crate) fn run(line: &str) -> Output {
+    program().args(line.split(' ')).output().expect("it runs")
+}
+
+pub(crate) fn fed(line: &str, input: &str) -> Output {
+    let mut child = program()
+        .args(line.split(' '))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // A program that reads no further than it must may be gone before all is written.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// What it printed, if it was content.
+pub(crate) fn answer(output: Output) -> String {
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{complaint}");
+    assert_eq!(complaint, "");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What it complained of, with this exit code and no answer.
+pub(crate) fn complaint(output: Output, code: i32) -> String {
+    let complaint = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{complaint}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    assert!(complaint.starts_with("error: "), "{complaint}");
+    complaint
+}
+
+/// A file with this content. Tests run side by side, so each names its own.
+pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = scratch(name);
+    fs::write(&path, content).expect("a file");
+    path.to_str().expect("a plain path").to_owned()
+}
+
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+pub(crate) fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// More than a pipe holds, so that the program must notice that nobody reads.
+pub(crate) fn long_policy(name: &str) -> String {
+    let json = r#"{"backoff": {"kind": "fixed", "interval": "1m"}, "max_attempts": 1000}"#;
+    file(name, json)
+}
