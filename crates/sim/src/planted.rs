@@ -13,7 +13,7 @@ use posthaste_core::lane::{LaneSettings, RateLimit, Standing};
 use posthaste_core::policy::{Jitter, RetryPolicy};
 use posthaste_core::time::Span;
 
-use crate::ledger::Oracle;
+use crate::oracle::Oracle;
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -363,3 +363,7 @@ impl Backlog {
         self.recent.push_back(id);
     }
 }
+
+#[cfg(test)]
+#[path = "backlog_tests.rs"]
+mod tests;

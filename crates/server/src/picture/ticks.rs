@@ -49,7 +49,7 @@ pub fn landmarks_ms(scale: &Stretched, gap: f64) -> Vec<u64> {
     let mut last = 0.0;
     for ms in LANDMARKS_MS {
         let place = scale.place(ms);
-        if ms <= scale.most_ms() && ms * 2 >= scale.knee_ms() && place - last >= 0.0 {
+        if ms <= scale.most_ms() && ms * 2 >= scale.knee_ms() && place - last >= gap {
             ticks.push(ms);
             last = place;
         }

@@ -22,7 +22,8 @@ use posthaste_core::time::{Now, Tick, Timestamp};
 
 use crate::agenda::Agenda;
 use crate::disk::{Disk, EndpointRow, Epoch};
-use crate::ledger::{Broken, Ledger};
+use crate::ledger::Ledger;
+use crate::oracle::Broken;
 use crate::planted::Bug;
 use crate::receiver::Receiver;
 use crate::weather::{HEALING_MS, STORM_MS, Site, Weather};

@@ -1,0 +1,337 @@
+//! Anything may happen, in any order. Then everything is answered, and all must end.
+//!
+//! With every attempt the bench checks that the delivery waits, is in flight once, overtakes nothing
+//! and goes to an endpoint that is not shut, and that no limit is exceeded.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::bench::Bench;
+use super::given::{down, ok, refused, settings, throttled, unhurried};
+use crate::classify::Outcome;
+use crate::delivery::{Delivery, Status};
+use crate::dice::Dice;
+use crate::dispatcher::{Input, Limits, Ticket};
+use crate::id::{DeliveryId, EndpointId};
+use crate::lane::{BreakerSettings, LaneSettings, Standing};
+use crate::time::{Span, Tick};
+
+/// Word of an acceptance may be so late, and not later: a lane that rests is forgotten after a
+/// minute, and with it what it has just done.
+const LATEST: Span = Span::from_secs(20);
+
+struct Ordeal {
+    bench: Bench,
+    dice: Dice,
+    endpoints: Vec<EndpointId>,
+    /// Committed, but the dispatcher has not heard of it yet.
+    unheard: Vec<(Tick, Delivery)>,
+    /// Written, but the dispatcher has not heard of it yet.
+    written: Vec<Ticket>,
+    /// Somebody wanted these called off; nobody replays them.
+    called_off: BTreeSet<DeliveryId>,
+    /// Answered long ago; to be answered again.
+    old: Vec<Ticket>,
+}
+
+fn kinds() -> [LaneSettings; 4] {
+    [
+        LaneSettings {
+            max_in_flight: 2,
+            ..settings()
+        },
+        LaneSettings {
+            ordered: true,
+            max_in_flight: 3,
+            ..unhurried()
+        },
+        LaneSettings {
+            breaker: BreakerSettings {
+                consecutive_failures: 2,
+                ..BreakerSettings::default()
+            },
+            ..settings()
+        },
+        LaneSettings {
+            ordered: true,
+            breaker: BreakerSettings {
+                consecutive_failures: 3,
+                ..BreakerSettings::default()
+            },
+            ..settings()
+        },
+    ]
+}
+
+impl Ordeal {
+    fn new(seed: u64) -> Ordeal {
+        let mut bench = Bench::limited(Limits {
+            max_flights: 6,
+            ready_per_lane: 3,
+        });
+        bench.by_hand.fetches = true;
+        bench.by_hand.records = true;
+        bench.by_hand.sweeps = true;
+        let tenants = ["acme", "acme", "globex", "globex"];
+        let endpoints = tenants
+            .into_iter()
+            .zip(kinds())
+            .map(|(tenant, settings)| bench.endpoint_of(tenant, settings))
+            .collect();
+        Ordeal {
+            bench,
+            dice: Dice::seeded(seed),
+            endpoints,
+            unheard: Vec::new(),
+            written: Vec::new(),
+            called_off: BTreeSet::new(),
+            old: Vec::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        let endpoint = *self.dice.pick(&self.endpoints);
+        match self.dice.between(0, 19) {
+            0..=3 => self.accept(endpoint),
+            4 => self.hear(),
+            5..=7 => self.answer_fetch(),
+            8..=10 => self.come_back(),
+            11..=13 => self.answer_record(),
+            14 => self.cancel(),
+            15 => self.replay(),
+            16 => self.stand(endpoint),
+            17 => self.answer_sweep(),
+            18 => self.repeat(endpoint),
+            19.. => self.pass(),
+        }
+    }
+
+    fn accept(&mut self, endpoint: EndpointId) {
+        let key = self.dice.between(0, 3);
+        let late = self.dice.chance(1, 4);
+        // While a sweep is under way nobody can tell on which side of it a commit falls.
+        if self.is_sweeping(endpoint) {
+            return;
+        }
+        if late {
+            let delivery = self.bench.commit(endpoint, None);
+            self.unheard.push((self.bench.now.tick, delivery));
+        } else if key == 0 {
+            self.bench.accept(endpoint, 2);
+        } else {
+            self.bench.accept_keyed(endpoint, key);
+        }
+    }
+
+    fn hear(&mut self) {
+        if !self.unheard.is_empty() {
+            let (_, delivery) = self.unheard.remove(0);
+            self.bench.tell(Input::Accepted(vec![delivery]));
+        }
+    }
+
+    fn hear_all(&mut self, which: impl Fn(&(Tick, Delivery)) -> bool) {
+        let heard: Vec<_> = self.unheard.extract_if(.., |it| which(it)).collect();
+        for (_, delivery) in heard {
+            self.bench.tell(Input::Accepted(vec![delivery]));
+        }
+    }
+
+    fn answer_fetch(&mut self) {
+        if self.bench.fetches.is_empty() {
+            // Work that somebody else brought.
+            let endpoint = *self.dice.pick(&self.endpoints);
+            let due = self.bench.now.wall;
+            self.bench.tell(Input::Work { endpoint, due });
+            return;
+        }
+        let any = self.dice.between(0, self.bench.fetches.len() as u64 - 1);
+        self.bench.fetches.swap(0, any as usize);
+        match self.dice.between(0, 4) {
+            0 => self.bench.fail_fetch(),
+            1 | 2 => {
+                self.bench.refresh_fetch();
+                self.bench.answer_fetch();
+            }
+            3.. => self.bench.answer_fetch(),
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let asked = Span::from_secs(self.dice.between(1, 30));
+        *self.dice.pick(&[
+            ok(),
+            ok(),
+            ok(),
+            down(),
+            down(),
+            refused(),
+            throttled(asked),
+        ])
+    }
+
+    fn come_back(&mut self) {
+        let flying: Vec<DeliveryId> = self.bench.flying.keys().copied().collect();
+        if flying.is_empty() {
+            return;
+        }
+        let id = *self.dice.pick(&flying);
+        self.old.push(self.bench.ticket(id));
+        if self.dice.chance(1, 8) {
+            self.bench.fall(id);
+        } else {
+            let outcome = self.outcome();
+            self.bench.finish(id, outcome);
+        }
+    }
+
+    fn answer_record(&mut self) {
+        if !self.written.is_empty() && self.dice.chance(1, 2) {
+            let ticket = self.written.remove(0);
+            self.bench.tell(Input::Recorded { ticket });
+            self.old.push(ticket);
+            return;
+        }
+        if self.bench.records.is_empty() {
+            return;
+        }
+        match self.dice.between(0, 5) {
+            0 => {
+                self.bench.fail_record();
+            }
+            1 => {
+                let ticket = self.bench.write();
+                self.written.push(ticket);
+            }
+            2.. => self.bench.answer_record(),
+        }
+    }
+
+    fn cancel(&mut self) {
+        let unheard: Vec<DeliveryId> = self.unheard.iter().map(|(_, it)| it.id()).collect();
+        let rows = self.bench.disk.rows();
+        let waiting: Vec<DeliveryId> = rows
+            .filter(|row| row.wanted_at().is_some() && !unheard.contains(&row.id()))
+            .map(Delivery::id)
+            .collect();
+        if !waiting.is_empty() {
+            let id = *self.dice.pick(&waiting);
+            self.called_off.insert(id);
+            self.bench.cancel(id);
+        }
+    }
+
+    fn replay(&mut self) {
+        let rows = self.bench.disk.rows();
+        let ended: Vec<DeliveryId> = rows
+            .filter(|row| matches!(row.status(), Status::Succeeded | Status::Failed))
+            .filter(|row| !self.is_sweeping(row.facts().endpoint))
+            .filter(|row| !self.called_off.contains(&row.id()))
+            // An ordered lane keeps the order of deliveries, not that of their replays.
+            .filter(|row| row.facts().ordering.is_none())
+            .map(Delivery::id)
+            .collect();
+        if !ended.is_empty() {
+            let id = *self.dice.pick(&ended);
+            self.bench.replay(id);
+        }
+    }
+
+    fn is_sweeping(&self, endpoint: EndpointId) -> bool {
+        let lane = self.bench.dispatcher.lane(endpoint);
+        self.bench.standing(endpoint) == Standing::Disabled
+            || lane.is_some_and(|lane| lane.standing == Standing::Disabled)
+    }
+
+    fn stand(&mut self, endpoint: EndpointId) {
+        use Standing::{Disabled, Enabled, Paused};
+        let standing = *self
+            .dice
+            .pick(&[Enabled, Enabled, Enabled, Paused, Disabled]);
+        if standing == Disabled {
+            // What was read or accepted before a sweep must not come to light after it.
+            self.hear_all(|(_, it)| it.facts().endpoint == endpoint);
+            while let Some(index) = self
+                .bench
+                .fetches
+                .iter()
+                .position(|asked| asked.endpoint == endpoint)
+            {
+                self.bench.fetches.swap(0, index);
+                self.bench.fail_fetch();
+            }
+        }
+        self.bench.stand(endpoint, standing);
+    }
+
+    fn answer_sweep(&mut self) {
+        if !self.bench.sweeps.is_empty() {
+            self.bench.answer_sweep();
+        }
+    }
+
+    /// Something is said again that was said before.
+    fn repeat(&mut self, endpoint: EndpointId) {
+        self.bench.introduce(endpoint);
+        self.bench.tell(Input::NoSuchEndpoint(endpoint));
+        if !self.is_sweeping(endpoint) {
+            self.bench.tell(Input::Swept(endpoint));
+        }
+        if !self.old.is_empty() {
+            let ticket = *self.dice.pick(&self.old);
+            let pending = self.bench.records.iter().any(|(it, _)| *it == ticket);
+            if !pending && !self.written.contains(&ticket) {
+                self.bench.tell(Input::RecordFailed { ticket });
+            }
+        }
+    }
+
+    fn pass(&mut self) {
+        let span = Span::from_millis(self.dice.between(0, 8_000));
+        let now = self.bench.now.tick;
+        self.hear_all(|(since, _)| now.since(*since).plus(span) > LATEST);
+        self.bench.pass(span);
+    }
+
+    /// Everything is answered, everybody is well.
+    fn heal(&mut self) {
+        self.hear_all(|_| true);
+        self.bench.by_hand = Default::default();
+        for ticket in std::mem::take(&mut self.written) {
+            self.bench.tell(Input::Recorded { ticket });
+        }
+        while !self.bench.records.is_empty() {
+            self.bench.answer_record();
+        }
+        while !self.bench.fetches.is_empty() {
+            self.bench.answer_fetch();
+        }
+        while !self.bench.sweeps.is_empty() {
+            self.bench.answer_sweep();
+        }
+        for endpoint in self.endpoints.clone() {
+            self.bench.stand(endpoint, Standing::Enabled);
+        }
+        self.bench.run(Span::from_mins(10), ok());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_happens_nothing_is_sent_wrongly_and_everything_ends(seed: u64, steps in 50usize..600) {
+        let mut ordeal = Ordeal::new(seed);
+        for _ in 0..steps {
+            ordeal.step();
+        }
+        ordeal.heal();
+        for row in ordeal.bench.disk.rows() {
+            prop_assert!(row.status().is_terminal(), "{:?} after all", row);
+            prop_assert!(row.facts().spent <= 5);
+        }
+        prop_assert_eq!(ordeal.bench.dispatcher.flight_count(), 0);
+        ordeal.bench.pass(Span::from_mins(2));
+        prop_assert_eq!(ordeal.bench.dispatcher.lane_count(), 0);
+    }
+}

@@ -1,0 +1,548 @@
+//! A dispatcher on the bench: with a disk, two clocks, and hands that act on its commands.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::disk::Disk;
+use crate::classify::Outcome;
+use crate::delivery::{DeadReason, Delivery, OrderingKey};
+use crate::dice::Dice;
+use crate::dispatcher::{
+    Attempt, Command, Dispatcher, Finish, Input, Introduction, LaneView, Limits, News, Record,
+    Ticket,
+};
+use crate::id::{DeliveryId, EndpointId, EventId};
+use crate::lane::{Fetched, Health, LaneSettings, Standing};
+use crate::time::{Now, Span, Tick, Timestamp};
+
+/// More commands than this from one input mean that dispatcher and disk talk in circles.
+const TALK: usize = 4_000;
+
+/// A fetch that nobody has answered yet.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) ticket: u64,
+    pub(super) endpoint: EndpointId,
+    pub(super) due_by: Timestamp,
+    pub(super) limit: usize,
+    pub(super) ordered: bool,
+    /// What the disk held when the fetch was asked for: the oldest it may be answered with.
+    pub(super) snapshot: Fetched,
+}
+
+/// A sweep that nobody has answered yet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Broom {
+    pub(super) endpoint: EndpointId,
+    pub(super) reason: DeadReason,
+    pub(super) except: Vec<DeliveryId>,
+}
+
+/// Which commands are acted on by hand; the others are acted on at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ByHand {
+    pub(super) introductions: bool,
+    pub(super) fetches: bool,
+    pub(super) records: bool,
+    pub(super) sweeps: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) dispatcher: Dispatcher,
+    pub(super) disk: Disk,
+    pub(super) now: Now,
+    pub(super) by_hand: ByHand,
+    pub(super) flying: BTreeMap<DeliveryId, Attempt>,
+    pub(super) fetches: VecDeque<Asked>,
+    pub(super) records: VecDeque<(Ticket, Record)>,
+    pub(super) sweeps: VecDeque<Broom>,
+    /// Everything said since somebody last listened.
+    pub(super) said: Vec<Command>,
+    /// Everything sent since somebody last looked.
+    pub(super) sent: Vec<Attempt>,
+    limits: Limits,
+    endpoints: BTreeMap<EndpointId, Introduction>,
+    cancelling: BTreeSet<DeliveryId>,
+    cancel_tickets: BTreeSet<Ticket>,
+    ids: u128,
+}
+
+impl Bench {
+    pub(super) fn new() -> Bench {
+        Bench::limited(Limits::default())
+    }
+
+    pub(super) fn limited(limits: Limits) -> Bench {
+        Bench {
+            dispatcher: Dispatcher::new(limits, Dice::seeded(11)),
+            disk: Disk::default(),
+            // Long after the start, so that rate buckets are full.
+            now: Now {
+                wall: Timestamp(1_700_000_000_000),
+                tick: Tick(1_000_000_000),
+            },
+            by_hand: ByHand::default(),
+            flying: BTreeMap::new(),
+            fetches: VecDeque::new(),
+            records: VecDeque::new(),
+            sweeps: VecDeque::new(),
+            said: Vec::new(),
+            sent: Vec::new(),
+            limits,
+            endpoints: BTreeMap::new(),
+            cancelling: BTreeSet::new(),
+            cancel_tickets: BTreeSet::new(),
+            ids: 0,
+        }
+    }
+
+    /// The process dies and another begins: what is on disk stays, and is found.
+    pub(super) fn restart(&mut self) {
+        self.dispatcher = Dispatcher::new(self.limits, Dice::seeded(12));
+        self.flying.clear();
+        self.fetches.clear();
+        self.records.clear();
+        self.sweeps.clear();
+        self.cancelling.clear();
+        self.cancel_tickets.clear();
+        let found: Vec<(EndpointId, Timestamp)> = self
+            .disk
+            .rows()
+            .filter_map(|row| Some((row.facts().endpoint, row.wanted_at()?)))
+            .collect();
+        for (endpoint, due) in found {
+            self.tell(Input::Work { endpoint, due });
+        }
+    }
+
+    // Endpoints.
+
+    pub(super) fn endpoint(&mut self, settings: LaneSettings) -> EndpointId {
+        self.endpoint_of("acme", settings)
+    }
+
+    pub(super) fn endpoint_of(&mut self, tenant: &str, settings: LaneSettings) -> EndpointId {
+        let endpoint = EndpointId(self.next_id());
+        self.endpoints.insert(
+            endpoint,
+            Introduction {
+                endpoint,
+                tenant: tenant.parse().expect("a name"),
+                settings: Arc::new(settings),
+                standing: Standing::Enabled,
+                health: Health::default(),
+            },
+        );
+        endpoint
+    }
+
+    /// The endpoint as the store has it.
+    pub(super) fn stored(&mut self, endpoint: EndpointId) -> &mut Introduction {
+        self.endpoints.get_mut(&endpoint).expect("it is registered")
+    }
+
+    pub(super) fn standing(&self, endpoint: EndpointId) -> Standing {
+        self.endpoints[&endpoint].standing
+    }
+
+    /// Takes the endpoint out of the store.
+    pub(super) fn unregister(&mut self, endpoint: EndpointId) {
+        self.endpoints.remove(&endpoint);
+    }
+
+    pub(super) fn introduce(&mut self, endpoint: EndpointId) {
+        let input = match self.endpoints.get(&endpoint) {
+            Some(introduction) => Input::Introduced(introduction.clone()),
+            None => Input::NoSuchEndpoint(endpoint),
+        };
+        self.tell(input);
+    }
+
+    pub(super) fn change(&mut self, endpoint: EndpointId, settings: LaneSettings) {
+        self.stored(endpoint).settings = Arc::new(settings);
+        self.introduce(endpoint);
+    }
+
+    pub(super) fn stand(&mut self, endpoint: EndpointId, standing: Standing) {
+        if let Some(stored) = self.endpoints.get_mut(&endpoint) {
+            stored.standing = standing;
+        }
+        self.tell(Input::Stand { endpoint, standing });
+    }
+
+    pub(super) fn lane(&self, endpoint: EndpointId) -> LaneView {
+        self.dispatcher.lane(endpoint).expect("it is in mind")
+    }
+
+    // Deliveries.
+
+    /// Commits a delivery without a word to the dispatcher.
+    pub(super) fn commit(&mut self, endpoint: EndpointId, key: Option<u64>) -> Delivery {
+        let id = self.next_id();
+        let delivery = Delivery::schedule(
+            DeliveryId(id),
+            EventId(id),
+            endpoint,
+            key.map(OrderingKey),
+            self.now.wall,
+            Span::from_days(30),
+        );
+        self.disk.put(delivery.clone());
+        delivery
+    }
+
+    pub(super) fn accept(&mut self, endpoint: EndpointId, count: usize) -> Vec<DeliveryId> {
+        let batch: Vec<Delivery> = (0..count).map(|_| self.commit(endpoint, None)).collect();
+        let ids = batch.iter().map(Delivery::id).collect();
+        self.tell(Input::Accepted(batch));
+        ids
+    }
+
+    pub(super) fn accept_one(&mut self, endpoint: EndpointId) -> DeliveryId {
+        self.accept(endpoint, 1)[0]
+    }
+
+    pub(super) fn accept_keyed(&mut self, endpoint: EndpointId, key: u64) -> DeliveryId {
+        let delivery = self.commit(endpoint, Some(key));
+        let id = delivery.id();
+        self.tell(Input::Accepted(vec![delivery]));
+        id
+    }
+
+    pub(super) fn cancel(&mut self, delivery: DeliveryId) {
+        let endpoint = self.disk.row(delivery).facts().endpoint;
+        self.tell(Input::Cancel { endpoint, delivery });
+    }
+
+    /// Replays a delivery that has ended.
+    pub(super) fn replay(&mut self, delivery: DeliveryId) {
+        let wall = self.now.wall;
+        let row = self.disk.row_mut(delivery);
+        row.replay(wall, Span::from_days(30)).expect("it has ended");
+        let endpoint = row.facts().endpoint;
+        self.tell(Input::Work {
+            endpoint,
+            due: wall,
+        });
+    }
+
+    // Attempts.
+
+    pub(super) fn ticket(&self, delivery: DeliveryId) -> Ticket {
+        self.flying.get(&delivery).expect("it is in flight").ticket
+    }
+
+    pub(super) fn finish(&mut self, delivery: DeliveryId, outcome: Outcome) {
+        self.come_back(delivery, Finish::Ran(outcome));
+    }
+
+    pub(super) fn fall(&mut self, delivery: DeliveryId) {
+        self.come_back(delivery, Finish::OurFault);
+    }
+
+    fn come_back(&mut self, delivery: DeliveryId, finish: Finish) {
+        let attempt = self.flying.remove(&delivery).expect("it is in flight");
+        let ticket = attempt.ticket;
+        self.tell(Input::Finished { ticket, finish });
+    }
+
+    /// Finishes all that is in flight now, oldest first.
+    pub(super) fn finish_all(&mut self, outcome: Outcome) {
+        let flying: Vec<DeliveryId> = self.flying.keys().copied().collect();
+        for delivery in flying {
+            self.finish(delivery, outcome);
+        }
+    }
+
+    /// Ends everything well as it comes, for so long.
+    pub(super) fn run(&mut self, span: Span, outcome: Outcome) {
+        let end = self.now.tick.after(span);
+        while self.now.tick < end {
+            self.finish_all(outcome);
+            self.pass(Span::from_millis(100));
+        }
+        self.finish_all(outcome);
+    }
+
+    /// What was sent since this was last asked.
+    pub(super) fn take_sent(&mut self) -> Vec<DeliveryId> {
+        self.sent
+            .drain(..)
+            .map(|attempt| attempt.delivery)
+            .collect()
+    }
+
+    // Answers by hand.
+
+    pub(super) fn answer_fetch(&mut self) {
+        let asked = self.fetches.pop_front().expect("a fetch is asked for");
+        let (ticket, endpoint, fetched) = (asked.ticket, asked.endpoint, asked.snapshot);
+        self.tell(Input::Fetched {
+            ticket,
+            endpoint,
+            fetched,
+        });
+    }
+
+    /// Reads the disk as it is now, not as it was when the fetch was asked for.
+    pub(super) fn refresh_fetch(&mut self) {
+        let asked = self.fetches.front_mut().expect("a fetch is asked for");
+        asked.snapshot = self
+            .disk
+            .fetch(asked.endpoint, asked.due_by, asked.limit, asked.ordered);
+    }
+
+    pub(super) fn fail_fetch(&mut self) {
+        let asked = self.fetches.pop_front().expect("a fetch is asked for");
+        let (ticket, endpoint) = (asked.ticket, asked.endpoint);
+        self.tell(Input::FetchFailed { ticket, endpoint });
+    }
+
+    /// Writes the oldest record without a word to the dispatcher yet.
+    pub(super) fn write(&mut self) -> Ticket {
+        let (ticket, record) = self.records.pop_front().expect("a record is asked for");
+        self.disk.write(&record);
+        match record {
+            Record::Attempt(record) => {
+                let endpoint = record.delivery.facts().endpoint;
+                if let Some(stored) = self.endpoints.get_mut(&endpoint) {
+                    if let Some(health) = record.health {
+                        stored.health.update(&health);
+                    }
+                    if record.disable.is_some() {
+                        stored.standing = Standing::Disabled;
+                    }
+                }
+            }
+            Record::Cancel { delivery, .. } => {
+                self.cancelling.remove(&delivery);
+            }
+        }
+        ticket
+    }
+
+    pub(super) fn answer_record(&mut self) {
+        let ticket = self.write();
+        self.tell(Input::Recorded { ticket });
+    }
+
+    pub(super) fn fail_record(&mut self) -> Ticket {
+        let (ticket, _) = self.records.pop_front().expect("a record is asked for");
+        self.tell(Input::RecordFailed { ticket });
+        ticket
+    }
+
+    /// Sweeps the disk without a word to the dispatcher yet.
+    pub(super) fn brush(&mut self) -> EndpointId {
+        let broom = self.sweeps.pop_front().expect("a sweep is asked for");
+        self.disk
+            .sweep(broom.endpoint, broom.reason, &broom.except, self.now.wall);
+        broom.endpoint
+    }
+
+    pub(super) fn answer_sweep(&mut self) {
+        let endpoint = self.brush();
+        self.tell(Input::Swept(endpoint));
+    }
+
+    // Time.
+
+    /// Lets time pass on both clocks, and wakes the dispatcher whenever it asked for it.
+    pub(super) fn pass(&mut self, span: Span) {
+        let end = self.now.tick.after(span);
+        loop {
+            let wake = self.dispatcher.wake();
+            let by_wall = wake.wall.map(|at| self.now.tick_at(at));
+            let next = [wake.tick, by_wall].into_iter().flatten().min();
+            let at = next.map_or(end, |at| at.max(self.now.tick)).min(end);
+            self.stand_still_until(at);
+            self.tell(Input::Tick);
+            let again = self.dispatcher.wake();
+            let overdue = again.tick.is_some_and(|tick| tick <= at)
+                || again.wall.is_some_and(|wall| wall <= self.now.wall);
+            assert!(
+                !overdue,
+                "woken at {at:?}, it wants to be woken at {again:?}"
+            );
+            if at >= end {
+                break;
+            }
+        }
+    }
+
+    /// Lets time pass without a word to the dispatcher.
+    pub(super) fn stand_still_until(&mut self, tick: Tick) {
+        let passed = tick.since(self.now.tick);
+        self.now.wall = self.now.wall.after(passed);
+        self.now.tick = tick;
+    }
+
+    /// Somebody sets the wall clock back.
+    pub(super) fn set_back(&mut self, span: Span) {
+        self.now.wall = Timestamp(self.now.wall.0 - span.as_millis());
+    }
+
+    /// Somebody sets the wall clock forward.
+    pub(super) fn set_forward(&mut self, span: Span) {
+        self.now.wall = self.now.wall.after(span);
+    }
+
+    // Listening.
+
+    pub(super) fn listen(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// The notices since somebody last listened.
+    pub(super) fn news(&mut self) -> Vec<News> {
+        let said = self.listen().into_iter();
+        said.filter_map(|command| match_notice(&command)).collect()
+    }
+
+    pub(super) fn fetches_said(&self) -> usize {
+        let fetch = |command: &&Command| matches!(command, Command::Fetch { .. });
+        self.said.iter().filter(fetch).count()
+    }
+
+    pub(super) fn tell(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        let mut commands = Vec::new();
+        let mut talk = 0;
+        while let Some(input) = inputs.pop_front() {
+            if let Input::Recorded { ticket } = &input {
+                self.cancel_tickets.remove(ticket);
+            }
+            self.dispatcher.handle(self.now, input, &mut commands);
+            for command in commands.drain(..) {
+                talk += 1;
+                assert!(talk <= TALK, "dispatcher and disk talk in circles");
+                self.said.push(command.clone());
+                self.act(command, &mut inputs);
+            }
+            // What is being called off may go beyond the limit; nothing else may.
+            assert!(
+                self.dispatcher.flight_count()
+                    <= self.limits.max_flights + self.cancel_tickets.len(),
+                "more flights than places"
+            );
+        }
+    }
+
+    fn act(&mut self, command: Command, inputs: &mut VecDeque<Input>) {
+        match command {
+            Command::Introduce(endpoint) => {
+                if !self.by_hand.introductions {
+                    inputs.push_back(match self.endpoints.get(&endpoint) {
+                        Some(introduction) => Input::Introduced(introduction.clone()),
+                        None => Input::NoSuchEndpoint(endpoint),
+                    });
+                }
+            }
+            Command::Fetch {
+                ticket,
+                endpoint,
+                due_by,
+                limit,
+                ordered,
+            } => {
+                let fetched = self.disk.fetch(endpoint, due_by, limit, ordered);
+                if self.by_hand.fetches {
+                    self.fetches.push_back(Asked {
+                        ticket,
+                        endpoint,
+                        due_by,
+                        limit,
+                        ordered,
+                        snapshot: fetched,
+                    });
+                } else {
+                    inputs.push_back(Input::Fetched {
+                        ticket,
+                        endpoint,
+                        fetched,
+                    });
+                }
+            }
+            Command::Send(attempt) => self.take_off(attempt),
+            Command::Record { ticket, record } => {
+                if let Record::Cancel { delivery, .. } = &record {
+                    self.cancelling.insert(*delivery);
+                    self.cancel_tickets.insert(ticket);
+                }
+                self.records.push_back((ticket, record));
+                if !self.by_hand.records {
+                    let ticket = self.write();
+                    inputs.push_back(Input::Recorded { ticket });
+                }
+            }
+            Command::Sweep {
+                endpoint,
+                reason,
+                except,
+            } => {
+                self.sweeps.push_back(Broom {
+                    endpoint,
+                    reason,
+                    except,
+                });
+                if !self.by_hand.sweeps {
+                    let endpoint = self.brush();
+                    inputs.push_back(Input::Swept(endpoint));
+                }
+            }
+            Command::TooLateToCancel(_) | Command::Notify(_) | Command::Drained => {}
+        }
+    }
+
+    /// What must hold of every attempt that begins.
+    fn take_off(&mut self, attempt: Attempt) {
+        let id = attempt.delivery;
+        let row = self.disk.row(id);
+        assert_eq!(row.facts().endpoint, attempt.endpoint);
+        assert!(
+            row.wanted_at().is_some(),
+            "{id} is sent though it is {}",
+            row.status().name()
+        );
+        assert_eq!(attempt.number, row.facts().attempts + 1, "attempt of {id}");
+        assert_eq!(attempt.event, row.facts().event);
+        assert!(!self.cancelling.contains(&id), "{id} is being called off");
+        let stored = &self.endpoints[&attempt.endpoint];
+        assert_eq!(
+            stored.standing,
+            Standing::Enabled,
+            "{id} is sent to a shut endpoint"
+        );
+        if stored.settings.ordered {
+            let older = self.disk.older_of_its_key(id);
+            let overtaken: Vec<_> = older
+                .iter()
+                .filter(|older| !self.cancelling.contains(older))
+                .collect();
+            assert!(overtaken.is_empty(), "{id} overtakes {overtaken:?}");
+        }
+        let beside = |other: &&Attempt| other.endpoint == attempt.endpoint;
+        let in_flight = self.flying.values().filter(beside).count();
+        assert!(
+            in_flight < stored.settings.max_in_flight as usize,
+            "too many in flight at once"
+        );
+        let twin = self.flying.insert(id, attempt);
+        assert!(twin.is_none(), "{id} is in flight twice");
+        self.sent.push(attempt);
+    }
+
+    fn next_id(&mut self) -> u128 {
+        self.ids += 1;
+        self.ids
+    }
+}
+
+fn match_notice(command: &Command) -> Option<News> {
+    if let Command::Notify(notice) = command {
+        Some(notice.news)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,300 @@
+//! Breakers, as far as the dispatcher has a hand in them.
+
+use super::bench::Bench;
+use super::given::{DAY, RETRY, down, ok, refused, settings, throttled, unhurried};
+use crate::delivery::{Status, Trigger};
+use crate::dispatcher::{Input, Limits, News, Record};
+use crate::id::EndpointId;
+use crate::lane::{BreakerSettings, BreakerState, Health, LaneSettings, StoredTrip, TripReason};
+use crate::policy::RetryPolicy;
+use crate::time::{Span, Tick};
+
+/// Trips after three failures in a row, for between four and six seconds.
+fn touchy() -> LaneSettings {
+    LaneSettings {
+        breaker: BreakerSettings {
+            consecutive_failures: 3,
+            ..BreakerSettings::default()
+        },
+        ..unhurried()
+    }
+}
+
+fn tripped() -> (Bench, EndpointId) {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 100,
+        ready_per_lane: 4,
+    });
+    let endpoint = bench.endpoint(touchy());
+    bench.accept(endpoint, 3);
+    bench.finish_all(down());
+    (bench, endpoint)
+}
+
+fn tripped_until(bench: &Bench, endpoint: EndpointId) -> Tick {
+    match bench.lane(endpoint).breaker {
+        BreakerState::Tripped { until, .. } => until,
+        state @ (BreakerState::Passing | BreakerState::Probing { .. }) => panic!("{state:?}"),
+    }
+}
+
+/// The health in each record that was asked for and not written.
+fn healths(bench: &Bench) -> Vec<Option<Health>> {
+    let records = bench.records.iter();
+    records
+        .map(|(_, record)| match record {
+            Record::Attempt(record) => record.health.clone(),
+            Record::Cancel { .. } => panic!("a cancel"),
+        })
+        .collect()
+}
+
+#[test]
+fn trips_once_holds_everything_and_sends_one_probe_at_a_time() {
+    let (mut bench, endpoint) = tripped();
+    let reason = TripReason::ConsecutiveFailures;
+    assert_eq!(bench.news(), [News::BreakerTripped(reason)]);
+    assert!(bench.lane(endpoint).holds);
+    bench.accept(endpoint, 10);
+    bench.take_sent();
+    for failed_probes in 0..4 {
+        let until = tripped_until(&bench, endpoint);
+        assert_eq!(bench.dispatcher.wake().tick, Some(until));
+        bench.pass(Span::from_millis(
+            until.since(bench.now.tick).as_millis() - 1,
+        ));
+        assert_eq!(bench.fetches_said(), 0, "fetched while tripped");
+        assert!(bench.sent.is_empty());
+        bench.pass(Span::from_millis(1));
+        assert_eq!(bench.sent.len(), 1);
+        assert_eq!(bench.sent[0].trigger, Trigger::Probe);
+        bench.listen();
+        bench.accept(endpoint, 1);
+        bench.pass(Span::from_secs(20));
+        assert_eq!(bench.sent.len(), 1, "one probe at a time");
+        let trip = bench.lane(endpoint).health.trip.unwrap();
+        assert_eq!(trip.failed_probes, failed_probes);
+        bench.finish_all(down());
+        assert_eq!(bench.news(), [], "a failed probe is no news");
+        bench.take_sent();
+    }
+    let until = tripped_until(&bench, endpoint);
+    bench.pass(until.since(bench.now.tick));
+    bench.finish_all(ok());
+    assert_eq!(bench.news(), [News::Recovered]);
+    assert!(!bench.lane(endpoint).holds);
+    let health = bench.lane(endpoint).health;
+    assert_eq!((health.trip, health.consecutive_failures), (None, 0));
+    bench.run(Span::from_secs(60), ok());
+    assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
+    assert_eq!(bench.news(), []);
+}
+
+#[test]
+fn results_from_before_the_trip_trip_nothing_again() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(touchy());
+    let ids = bench.accept(endpoint, 8);
+    for id in &ids[..3] {
+        bench.finish(*id, down());
+    }
+    assert_eq!(bench.news().len(), 1);
+    let until = tripped_until(&bench, endpoint);
+    for id in &ids[3..] {
+        bench.finish(*id, down());
+    }
+    assert_eq!(bench.news(), []);
+    assert_eq!(tripped_until(&bench, endpoint), until);
+}
+
+#[test]
+fn a_probe_that_we_dropped_lets_another_go() {
+    let (mut bench, endpoint) = tripped();
+    bench.accept(endpoint, 2);
+    bench.pass(Span::from_secs(7));
+    bench.take_sent();
+    let probe = *bench.flying.keys().next().unwrap();
+    bench.fall(probe);
+    assert_eq!(bench.take_sent(), []);
+    bench.pass(Span::from_secs(1));
+    assert_eq!(bench.sent.len(), 1);
+    assert_eq!(bench.sent[0].trigger, Trigger::Probe);
+    bench.finish_all(ok());
+    assert!(!bench.lane(endpoint).holds);
+}
+
+#[test]
+fn a_refused_probe_shows_that_somebody_is_there() {
+    let (mut bench, endpoint) = tripped();
+    bench.accept(endpoint, 1);
+    bench.pass(Span::from_secs(7));
+    bench.news();
+    bench.finish_all(refused());
+    assert_eq!(bench.news(), [News::Recovered]);
+    assert!(!bench.lane(endpoint).holds);
+    // The failures from before are forgiven: one more does not trip it.
+    bench.accept_one(endpoint);
+    bench.finish_all(down());
+    assert_eq!(bench.news(), []);
+}
+
+#[test]
+fn a_tripped_lane_with_a_retry_far_ahead_probes_when_that_is_due() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(touchy());
+    let ids = bench.accept(endpoint, 3);
+    bench.finish_all(down());
+    bench.take_sent();
+    let due = bench.now.wall.after(RETRY);
+    assert_eq!(bench.dispatcher.wake().wall, Some(due));
+    bench.pass(RETRY);
+    assert_eq!(
+        bench.take_sent(),
+        [ids[0]],
+        "the first of them, as the probe"
+    );
+}
+
+#[test]
+fn retry_after_silences_the_whole_lane_and_not_only_the_delivery() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 2,
+        ..unhurried()
+    });
+    let ids = bench.accept(endpoint, 6);
+    bench.finish(ids[0], throttled(Span::from_secs(120)));
+    bench.finish(ids[1], ok());
+    bench.take_sent();
+    bench.pass(Span::from_millis(119_999));
+    assert_eq!(bench.take_sent(), []);
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.take_sent().len(), 1, "and slowly at first");
+}
+
+#[test]
+fn retry_after_is_honoured_up_to_the_cap() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        retry_after_cap: Span::from_secs(60),
+        ..unhurried()
+    });
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, throttled(Span::from_hours(1)));
+    bench.accept_one(endpoint);
+    bench.take_sent();
+    bench.pass(Span::from_secs(60));
+    assert_eq!(bench.take_sent().len(), 1);
+}
+
+#[test]
+fn ten_deliveries_given_up_within_a_day_trip_it() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        policy: RetryPolicy {
+            max_attempts: 1,
+            ..settings().policy
+        },
+        breaker: BreakerSettings {
+            consecutive_failures: 1_000,
+            min_samples: 1_000,
+            ..BreakerSettings::default()
+        },
+        ..unhurried()
+    });
+    // One a day ago does not count any more.
+    for _ in 0..10 {
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, down());
+        assert_eq!(bench.news(), []);
+        bench.pass(Span::from_hours(3));
+    }
+    for hours in [3, 3, 0] {
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, down());
+        bench.pass(Span::from_hours(hours));
+    }
+    assert_eq!(bench.news(), []);
+    bench.accept(endpoint, 2);
+    bench.finish_all(down());
+    let reason = TripReason::ExhaustedDeliveries;
+    assert_eq!(bench.news(), [News::BreakerTripped(reason)]);
+    let trip = bench.stored(endpoint).health.trip.expect("it is stored");
+    assert_eq!(trip.reason, reason);
+}
+
+#[test]
+fn health_is_written_when_it_changed_and_only_then() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(unhurried());
+    let ids = bench.accept(endpoint, 4);
+    for (id, outcome) in ids.iter().zip([ok(), down(), ok(), ok()]) {
+        bench.finish(*id, outcome);
+    }
+    let healths = healths(&bench);
+    assert_eq!(healths[0], None);
+    assert_eq!(healths[1].as_ref().unwrap().consecutive_failures, 1);
+    assert_eq!(healths[2].as_ref().unwrap().consecutive_failures, 0);
+    assert_eq!(healths[2].as_ref().unwrap().failing_since, None);
+    let revisions: Vec<u64> = healths.iter().flatten().map(|it| it.revision).collect();
+    assert!(revisions.is_sorted_by(|a, b| a < b), "{revisions:?}");
+    assert_eq!(healths[3], None);
+}
+
+#[test]
+fn a_trip_outlives_the_process() {
+    let (mut bench, endpoint) = tripped();
+    let left = tripped_until(&bench, endpoint).since(bench.now.tick);
+    bench.accept(endpoint, 5);
+    bench.take_sent();
+    bench.restart();
+    assert!(bench.lane(endpoint).holds);
+    assert_eq!(tripped_until(&bench, endpoint), bench.now.tick.after(left));
+    bench.pass(Span::from_millis(left.as_millis() - 1));
+    assert_eq!(bench.take_sent(), []);
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.sent.len(), 1);
+    assert_eq!(bench.sent[0].trigger, Trigger::Probe);
+}
+
+#[test]
+fn a_trip_from_before_the_restart_never_waits_longer_than_the_longest() {
+    for back in [Span::ZERO, DAY] {
+        let mut bench = Bench::new();
+        let endpoint = bench.endpoint(touchy());
+        let longest = touchy().breaker.longest_wait;
+        bench.stored(endpoint).health.trip = Some(StoredTrip {
+            until: bench.now.wall.after(Span::from_secs(30)),
+            reason: TripReason::FailureRatio,
+            failed_probes: 6,
+        });
+        bench.set_back(back);
+        bench.accept_one(endpoint);
+        let until = tripped_until(&bench, endpoint);
+        let wait = Span::from_secs(30).plus(back).min(longest);
+        assert_eq!(until, bench.now.tick.after(wait));
+        bench.pass(wait);
+        assert_eq!(bench.take_sent().len(), 1);
+        // The failed probes of the last process count on: the next wait is as long as any.
+        bench.finish_all(down());
+        let next = tripped_until(&bench, endpoint).since(bench.now.tick);
+        assert!(next >= Span::from_secs(240), "{next}");
+    }
+}
+
+#[test]
+fn a_trip_that_ended_while_no_process_ran_probes_at_once() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(touchy());
+    bench.stored(endpoint).health.trip = Some(StoredTrip {
+        until: bench.now.wall,
+        reason: TripReason::FailureRatio,
+        failed_probes: 0,
+    });
+    bench.accept(endpoint, 3);
+    assert_eq!(bench.sent.len(), 1);
+    assert_eq!(bench.sent[0].trigger, Trigger::Probe);
+    bench.tell(Input::Tick);
+    assert_eq!(bench.sent.len(), 1);
+}

@@ -1,0 +1,72 @@
+//! What tests begin with: answers and settings.
+
+use crate::classify::{HttpStatus, Outcome};
+use crate::lane::{LaneSettings, RateLimit};
+use crate::policy::{Backoff, Jitter, RetryPolicy};
+use crate::time::Span;
+
+/// The delay before every retry, unless a test wants another.
+pub(super) const RETRY: Span = Span::from_secs(10);
+pub(super) const DAY: Span = Span::from_days(1);
+
+pub(super) fn ok() -> Outcome {
+    answer(200)
+}
+
+pub(super) fn down() -> Outcome {
+    answer(503)
+}
+
+/// Refused for good, which says nothing about the destination.
+pub(super) fn refused() -> Outcome {
+    answer(401)
+}
+
+pub(super) fn gone() -> Outcome {
+    answer(410)
+}
+
+fn answer(code: u16) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::new(code).expect("a status"),
+        retry_after: None,
+    }
+}
+
+pub(super) fn throttled(asked: Span) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::TOO_MANY_REQUESTS,
+        retry_after: Some(asked),
+    }
+}
+
+/// Retries every ten seconds, four times.
+pub(super) fn settings() -> LaneSettings {
+    LaneSettings {
+        policy: RetryPolicy {
+            backoff: Backoff::Fixed { interval: RETRY },
+            jitter: Jitter::None,
+            max_attempts: 5,
+            ..RetryPolicy::default()
+        },
+        ..LaneSettings::default()
+    }
+}
+
+/// No rate worth speaking of, for tests that are about something else.
+pub(super) fn unhurried() -> LaneSettings {
+    LaneSettings {
+        rate: RateLimit {
+            per_second: 100_000.0,
+            burst: 10_000,
+        },
+        ..settings()
+    }
+}
+
+pub(super) fn ordered() -> LaneSettings {
+    LaneSettings {
+        ordered: true,
+        ..unhurried()
+    }
+}

@@ -1,0 +1,152 @@
+//! What is kept in mind, and for how long.
+
+use super::bench::Bench;
+use super::given::{down, ok, settings, throttled, unhurried};
+use crate::dispatcher::{Input, Limits, Wake};
+use crate::lane::{LaneSettings, RateLimit, Standing};
+use crate::time::Span;
+
+#[test]
+fn a_lane_is_forgotten_a_minute_after_its_last_result() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.accept_one(endpoint);
+    bench.finish_all(ok());
+    bench.pass(Span::from_millis(59_999));
+    assert_eq!(bench.dispatcher.lane_count(), 1);
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.dispatcher.lane_count(), 0);
+    assert_eq!(bench.dispatcher.wake(), Wake::default());
+    // It is introduced afresh when there is work again.
+    let id = bench.accept_one(endpoint);
+    bench.take_sent();
+    bench.finish(id, ok());
+    assert_eq!(bench.dispatcher.lane_count(), 1);
+}
+
+#[test]
+fn a_lane_is_kept_as_long_as_it_owes_or_is_owed_something() {
+    let mut bench = Bench::new();
+    let rate = RateLimit {
+        per_second: 0.01,
+        burst: 2,
+    };
+    let (flying, waiting, quiet, spent) = (
+        bench.endpoint(settings()),
+        bench.endpoint(LaneSettings {
+            policy: crate::policy::RetryPolicy::default(),
+            ..settings()
+        }),
+        bench.endpoint(settings()),
+        bench.endpoint(LaneSettings { rate, ..settings() }),
+    );
+    let paused = bench.endpoint(settings());
+    bench.accept_one(flying);
+    let id = bench.accept_one(waiting);
+    for number in 0..5 {
+        bench.finish(id, down());
+        if number < 4 {
+            bench.pass(Span::from_hours(1));
+        }
+    }
+    let id = bench.accept_one(quiet);
+    bench.finish(id, throttled(Span::from_hours(1)));
+    bench.cancel(id);
+    let id = bench.accept_one(spent);
+    bench.finish(id, ok());
+    bench.accept_one(paused);
+    bench.stand(paused, Standing::Paused);
+    bench.finish(*bench.flying.keys().last().unwrap(), down());
+    bench.pass(Span::from_secs(99));
+    // In flight, a retry ahead, asked to be quiet, a rate not yet recovered, held.
+    for endpoint in [flying, waiting, quiet, spent, paused] {
+        assert!(bench.dispatcher.lane(endpoint).is_some());
+    }
+    bench.pass(Span::from_secs(1));
+    assert!(bench.dispatcher.lane(spent).is_none());
+}
+
+#[test]
+fn a_million_deliveries_for_one_endpoint_keep_a_short_list() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 10,
+        ready_per_lane: 64,
+    });
+    let endpoint = bench.endpoint(unhurried());
+    bench.by_hand.fetches = true;
+    let one = bench.commit(endpoint, None);
+    bench.tell(Input::Accepted(vec![one.clone()]));
+    for batch in 0..1_000u128 {
+        let deliveries = (0..1_000u128).map(|index| {
+            let mut facts = one.facts().clone();
+            facts.id = crate::id::DeliveryId(1_000_000 + batch * 1_000 + index);
+            crate::delivery::Delivery::restore(facts, one.state())
+        });
+        let deliveries: Vec<_> = deliveries.collect();
+        // The few that go must be found on disk; the million need not be there.
+        for delivery in deliveries.iter().take(20).filter(|_| batch == 0) {
+            bench.disk.put(delivery.clone());
+        }
+        bench.tell(Input::Accepted(deliveries));
+        assert!(bench.lane(endpoint).ready <= 64);
+    }
+    assert_eq!(bench.dispatcher.lane_count(), 1);
+    assert_eq!(bench.lane(endpoint).ready, 64);
+    assert!(bench.fetches.is_empty());
+    assert!(bench.said.len() < 50, "{} commands", bench.said.len());
+}
+
+#[test]
+fn thousands_of_lanes_come_and_go() {
+    let mut bench = Bench::new();
+    for index in 0..2_000 {
+        let endpoint = bench.endpoint_of(&format!("tenant-{}", index % 700), settings());
+        bench.accept_one(endpoint);
+        bench.finish_all(ok());
+    }
+    assert_eq!(bench.dispatcher.lane_count(), 2_000);
+    // More timers are due at once than one call looks at; the rest is looked at right after.
+    bench.stand_still_until(bench.now.tick.after(Span::from_mins(2)));
+    bench.tell(Input::Tick);
+    assert!(bench.dispatcher.lane_count() > 0);
+    assert!(bench.dispatcher.wake().tick.unwrap() <= bench.now.tick);
+    bench.tell(Input::Tick);
+    assert_eq!(bench.dispatcher.lane_count(), 0);
+}
+
+#[test]
+fn a_tenant_is_forgotten_with_its_last_lane() {
+    let mut bench = Bench::new();
+    let (first, second) = (
+        bench.endpoint_of("initech", settings()),
+        bench.endpoint_of("initech", settings()),
+    );
+    let remembered = |bench: &Bench| format!("{:?}", bench.dispatcher).contains("initech");
+    bench.accept_one(first);
+    bench.finish_all(ok());
+    bench.pass(Span::from_secs(30));
+    bench.accept_one(second);
+    bench.finish_all(ok());
+    bench.pass(Span::from_secs(30));
+    assert_eq!(bench.dispatcher.lane_count(), 1);
+    assert!(remembered(&bench));
+    bench.pass(Span::from_secs(30));
+    assert!(!remembered(&bench));
+}
+
+#[test]
+fn an_endpoint_that_comes_back_under_another_tenant_is_that_tenants() {
+    // Were a forgotten tenant's place kept, the next tenant to take it would inherit its flights.
+    let mut bench = Bench::limited(Limits {
+        max_flights: 10,
+        ready_per_lane: 16,
+    });
+    for round in 0..20 {
+        let endpoint = bench.endpoint_of(&format!("tenant-{round}"), unhurried());
+        bench.accept(endpoint, 5);
+        assert_eq!(bench.flying.len(), 5);
+        bench.finish_all(ok());
+        bench.pass(Span::from_mins(2));
+        assert_eq!(bench.dispatcher.lane_count(), 0);
+    }
+}

@@ -1,0 +1,305 @@
+//! Inputs that come late, twice, or tell of a past that is over.
+
+use super::bench::Bench;
+use super::given::{RETRY, down, ok, settings, unhurried};
+use crate::delivery::Status;
+use crate::dispatcher::{Command, Finish, Input, Limits, STORE_PAUSE};
+use crate::id::{DeliveryId, EndpointId};
+use crate::lane::{Fetched, LaneSettings, Standing};
+use crate::time::Span;
+
+/// A bench with one delivery in flight and, beside it, an unanswered fetch whose snapshot still shows
+/// that delivery as waiting.
+fn overtaken_fetch() -> (Bench, EndpointId, DeliveryId) {
+    let mut bench = Bench::new();
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(settings());
+    let id = bench.accept_one(endpoint);
+    bench.tell(Input::Work {
+        endpoint,
+        due: bench.now.wall,
+    });
+    assert_eq!(bench.fetches[0].snapshot.deliveries[0].id(), id);
+    bench.take_sent();
+    (bench, endpoint, id)
+}
+
+#[test]
+fn a_snapshot_from_before_a_success_sends_nothing() {
+    let (mut bench, _, id) = overtaken_fetch();
+    bench.finish(id, ok());
+    bench.answer_fetch();
+    bench.pass(Span::from_hours(1));
+    assert_eq!(bench.take_sent(), []);
+}
+
+#[test]
+fn a_snapshot_taken_while_the_delivery_flies_sends_nothing() {
+    let (mut bench, _, id) = overtaken_fetch();
+    bench.answer_fetch();
+    assert_eq!(bench.take_sent(), []);
+    bench.finish(id, ok());
+    bench.pass(Span::from_hours(1));
+    assert_eq!(bench.take_sent(), []);
+}
+
+#[test]
+fn a_snapshot_from_before_a_retry_does_not_hasten_it() {
+    let (mut bench, _, id) = overtaken_fetch();
+    bench.finish(id, down());
+    bench.answer_fetch();
+    bench.by_hand.fetches = false;
+    bench.pass(Span::from_millis(RETRY.as_millis() - 1));
+    assert_eq!(bench.take_sent(), []);
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.take_sent(), [id]);
+}
+
+#[test]
+fn a_snapshot_from_before_a_cancel_sends_nothing() {
+    for answered_between in [false, true] {
+        let mut bench = Bench::new();
+        bench.by_hand.fetches = true;
+        bench.by_hand.records = true;
+        let endpoint = bench.endpoint(settings());
+        let delivery = bench.commit(endpoint, None);
+        bench.tell(Input::Work {
+            endpoint,
+            due: bench.now.wall,
+        });
+        bench.cancel(delivery.id());
+        if answered_between {
+            bench.answer_fetch();
+            bench.answer_record();
+        } else {
+            bench.answer_record();
+            bench.answer_fetch();
+        }
+        bench.pass(Span::from_hours(1));
+        assert_eq!(bench.take_sent(), []);
+        assert_eq!(bench.disk.status(delivery.id()), Status::Cancelled);
+    }
+}
+
+#[test]
+fn a_replay_seen_before_the_word_of_its_record_is_not_lost() {
+    for told_before_the_fetch_ends in [false, true] {
+        let mut bench = Bench::new();
+        bench.by_hand.fetches = true;
+        bench.by_hand.records = true;
+        let endpoint = bench.endpoint(settings());
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, ok());
+        let ticket = bench.write();
+        // On disk it has succeeded and was replayed; the dispatcher has not heard of either yet.
+        bench.replay(id);
+        bench.take_sent();
+        if told_before_the_fetch_ends {
+            bench.tell(Input::Recorded { ticket });
+            bench.answer_fetch();
+        } else {
+            bench.answer_fetch();
+            assert_eq!(bench.take_sent(), [], "it is still being recorded");
+            bench.tell(Input::Recorded { ticket });
+            bench.answer_fetch();
+        }
+        assert_eq!(bench.take_sent(), [id]);
+    }
+}
+
+#[test]
+fn a_delivery_fetched_and_done_is_not_sent_again_when_its_acceptance_is_heard() {
+    for outcome in [ok(), down()] {
+        let mut bench = Bench::new();
+        let endpoint = bench.endpoint(settings());
+        let delivery = bench.commit(endpoint, None);
+        bench.tell(Input::Work {
+            endpoint,
+            due: bench.now.wall,
+        });
+        assert_eq!(bench.take_sent(), [delivery.id()]);
+        bench.tell(Input::Accepted(vec![delivery.clone()]));
+        bench.finish(delivery.id(), outcome);
+        bench.tell(Input::Accepted(vec![delivery.clone()]));
+        bench.pass(Span::from_secs(1));
+        assert_eq!(bench.take_sent(), []);
+    }
+}
+
+#[test]
+fn an_acceptance_heard_while_the_delivery_waits_for_its_retry_changes_nothing() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    let delivery = bench.commit(endpoint, None);
+    bench.tell(Input::Accepted(vec![delivery.clone(), delivery.clone()]));
+    assert_eq!(bench.take_sent().len(), 1);
+    bench.finish(delivery.id(), down());
+    bench.tell(Input::Accepted(vec![delivery.clone()]));
+    assert_eq!(bench.take_sent(), []);
+    bench.pass(RETRY);
+    assert_eq!(bench.take_sent(), [delivery.id()]);
+}
+
+#[test]
+fn answers_that_nobody_awaits_change_nothing() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 1,
+        ..unhurried()
+    });
+    let (first, second) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
+    let ticket = bench.ticket(first);
+    // Recorded before there is a result.
+    bench.listen();
+    bench.tell(Input::Recorded { ticket });
+    bench.tell(Input::RecordFailed { ticket });
+    assert_eq!(bench.dispatcher.flight_count(), 1);
+    bench.finish(first, ok());
+    assert_eq!(bench.records.len(), 1);
+    // A second result, for one whose result is known, counts nothing and sends nothing.
+    bench.listen();
+    for finish in [Finish::Ran(down()), Finish::OurFault] {
+        bench.tell(Input::Finished { ticket, finish });
+    }
+    assert_eq!(bench.listen(), []);
+    bench.answer_record();
+    // By now the place of the first flight is taken by the second, under another ticket.
+    assert_ne!(bench.ticket(second), ticket);
+    bench.listen();
+    let view = bench.lane(endpoint);
+    bench.tell(Input::Recorded { ticket });
+    bench.tell(Input::RecordFailed { ticket });
+    bench.tell(Input::Finished {
+        ticket,
+        finish: Finish::Ran(down()),
+    });
+    bench.tell(Input::Swept(endpoint));
+    bench.tell(Input::NoSuchEndpoint(endpoint));
+    bench.tell(Input::FetchFailed {
+        ticket: 77,
+        endpoint,
+    });
+    let fetched = Fetched {
+        deliveries: vec![bench.commit(endpoint, None)],
+        next_due: Some(bench.now.wall),
+        blocked: true,
+    };
+    bench.tell(Input::Fetched {
+        ticket: 77,
+        endpoint,
+        fetched,
+    });
+    bench.introduce(endpoint);
+    assert_eq!(bench.listen(), []);
+    assert_eq!(bench.lane(endpoint), view);
+    bench.finish(second, ok());
+    bench.answer_record();
+    assert_eq!(bench.disk.status(second), Status::Succeeded);
+    assert_eq!(bench.dispatcher.flight_count(), 0);
+}
+
+#[test]
+fn answers_about_endpoints_nobody_knows_open_no_lane() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.introduce(endpoint);
+    bench.tell(Input::NoSuchEndpoint(endpoint));
+    bench.tell(Input::Swept(endpoint));
+    bench.tell(Input::FetchFailed {
+        ticket: 0,
+        endpoint,
+    });
+    assert_eq!(bench.dispatcher.lane_count(), 0);
+    assert_eq!(bench.listen(), []);
+}
+
+#[test]
+fn a_fetch_answered_twice_counts_once() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 10,
+        ready_per_lane: 4,
+    });
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 1,
+        ..unhurried()
+    });
+    for _ in 0..3 {
+        bench.commit(endpoint, None);
+    }
+    bench.tell(Input::Work {
+        endpoint,
+        due: bench.now.wall,
+    });
+    let asked = bench.fetches[0].clone();
+    bench.answer_fetch();
+    let first = bench.take_sent()[0];
+    bench.finish(first, ok());
+    bench.tell(Input::Fetched {
+        ticket: asked.ticket,
+        endpoint,
+        fetched: asked.snapshot,
+    });
+    bench.finish_all(ok());
+    bench.finish_all(ok());
+    let sent = bench.take_sent();
+    assert_eq!(sent.len(), 2);
+    assert!(!sent.contains(&first));
+}
+
+#[test]
+fn word_of_a_failed_record_that_comes_twice_asks_once() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(settings());
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, ok());
+    let ticket = bench.fail_record();
+    bench.tell(Input::RecordFailed { ticket });
+    bench.pass(STORE_PAUSE);
+    assert_eq!(bench.records.len(), 1);
+}
+
+#[test]
+fn a_cancel_that_comes_in_time_sends_nothing_and_one_that_does_not_says_so() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 1,
+        ..settings()
+    });
+    let (flying, waiting) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
+    bench.listen();
+    bench.cancel(flying);
+    assert_eq!(bench.listen(), [Command::TooLateToCancel(flying)]);
+    bench.cancel(waiting);
+    assert_eq!(bench.disk.status(waiting), Status::Cancelled);
+    bench.finish(flying, down());
+    bench.take_sent();
+    // Between two attempts it can be called off again.
+    bench.cancel(flying);
+    assert_eq!(bench.disk.status(flying), Status::Cancelled);
+    bench.pass(Span::from_hours(1));
+    assert_eq!(bench.take_sent(), []);
+    assert_eq!(bench.dispatcher.flight_count(), 0);
+}
+
+#[test]
+fn what_is_being_called_off_stays_called_off_while_the_disk_fails() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 1,
+        ..settings()
+    });
+    let (first, second) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
+    bench.cancel(second);
+    bench.fail_record();
+    bench.finish(first, ok());
+    bench.stand(endpoint, Standing::Enabled);
+    bench.pass(STORE_PAUSE);
+    bench.answer_record();
+    bench.answer_record();
+    assert_eq!(bench.disk.status(second), Status::Cancelled);
+    assert_eq!(bench.take_sent(), [first]);
+}

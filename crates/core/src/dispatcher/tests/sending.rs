@@ -1,0 +1,299 @@
+//! Getting work from where it waits to where it goes, and saying when to look again.
+
+use super::bench::Bench;
+use super::given::{RETRY, down, ok, settings, throttled, unhurried};
+use crate::delivery::{Status, Trigger};
+use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
+use crate::lane::{LaneSettings, RateLimit, Standing};
+use crate::time::Span;
+
+const SMALL: Limits = Limits {
+    max_flights: 100,
+    ready_per_lane: 8,
+};
+
+fn one_at_a_time() -> LaneSettings {
+    LaneSettings {
+        max_in_flight: 1,
+        ..unhurried()
+    }
+}
+
+#[test]
+fn an_endpoint_is_introduced_before_it_is_sent_to() {
+    let mut bench = Bench::new();
+    bench.by_hand.introductions = true;
+    let endpoint = bench.endpoint(settings());
+    let first = bench.accept_one(endpoint);
+    bench.accept_one(endpoint);
+    // Asked once, whatever else comes for it.
+    assert_eq!(bench.listen(), [Command::Introduce(endpoint)]);
+    bench.introduce(endpoint);
+    assert_eq!(bench.sent.len(), 2);
+    let attempt = bench.sent[0];
+    assert_eq!(
+        (attempt.delivery, attempt.number, attempt.trigger),
+        (first, 1, Trigger::Automatic)
+    );
+}
+
+#[test]
+fn what_was_just_accepted_goes_without_a_detour_over_the_disk() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.accept(endpoint, 1);
+    bench.listen();
+    let second = bench.accept(endpoint, 2);
+    let said = bench.listen();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said.iter().all(|it| matches!(it, Command::Send(_))));
+    bench.finish_all(ok());
+    assert_eq!(bench.disk.status(second[0]), Status::Succeeded);
+    assert_eq!(bench.fetches_said(), 0);
+}
+
+#[test]
+fn overflow_stays_on_disk_and_is_fetched_as_room_appears() {
+    let mut bench = Bench::limited(SMALL);
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(one_at_a_time());
+    let ids = bench.accept(endpoint, 20);
+    // The lane kept as many as it may; one of them went.
+    assert_eq!(bench.lane(endpoint).ready, 7);
+    assert!(bench.fetches.is_empty(), "fetched with a full list");
+    for _ in 0..2 {
+        bench.finish_all(ok());
+    }
+    assert!(bench.fetches.is_empty(), "fetched with a list half full");
+    bench.finish_all(ok());
+    // Room for four, and beyond that those that would come again: four ready, one in flight, and
+    // one whose result was being written.
+    assert_eq!(bench.fetches.len(), 1);
+    assert_eq!(bench.fetches[0].limit, 10);
+    assert_eq!(bench.fetches[0].due_by, bench.now.wall);
+    bench.answer_fetch();
+    assert_eq!(bench.lane(endpoint).ready, 8);
+    bench.by_hand.fetches = false;
+    for _ in 0..20 {
+        bench.finish_all(ok());
+    }
+    let order: Vec<_> = bench.take_sent();
+    assert_eq!(order, ids, "each once, in the order they came");
+}
+
+#[test]
+fn a_list_emptied_while_the_gate_is_full_is_filled_ahead_but_never_beyond_its_size() {
+    let mut bench = Bench::limited(SMALL);
+    let endpoint = bench.endpoint(one_at_a_time());
+    bench.accept(endpoint, 500);
+    for _ in 0..300 {
+        bench.finish_all(ok());
+        let ready = bench.lane(endpoint).ready;
+        assert!((1..=8).contains(&ready), "{ready} ready");
+    }
+    // Far fewer questions than deliveries: each brings at least half a list.
+    assert!(
+        bench.fetches_said() <= 300 / 4 + 1,
+        "{}",
+        bench.fetches_said()
+    );
+}
+
+#[test]
+fn nothing_is_fetched_while_paused_and_everything_after() {
+    let mut bench = Bench::limited(SMALL);
+    let endpoint = bench.endpoint(unhurried());
+    bench.accept_one(endpoint);
+    bench.finish_all(ok());
+    bench.stand(endpoint, Standing::Paused);
+    bench.listen();
+    bench.accept(endpoint, 30);
+    bench.tell(Input::Work {
+        endpoint,
+        due: bench.now.wall,
+    });
+    bench.pass(Span::from_days(2));
+    assert_eq!(bench.fetches_said(), 0);
+    assert_eq!(bench.lane(endpoint).ready, 8);
+    assert!(bench.lane(endpoint).holds);
+    bench.stand(endpoint, Standing::Enabled);
+    bench.run(Span::from_secs(60), ok());
+    assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
+}
+
+#[test]
+fn nothing_is_fetched_while_the_endpoint_asked_to_be_left_alone() {
+    let mut bench = Bench::limited(SMALL);
+    let endpoint = bench.endpoint(unhurried());
+    let first = bench.accept_one(endpoint);
+    bench.finish(first, throttled(Span::from_secs(60)));
+    bench.take_sent();
+    let quiet_until = bench.now.tick.after(Span::from_secs(60));
+    bench.accept(endpoint, 30);
+    bench.listen();
+    bench.pass(Span::from_millis(59_999));
+    assert_eq!(bench.fetches_said(), 0);
+    assert!(bench.sent.is_empty());
+    assert_eq!(bench.dispatcher.wake().tick, Some(quiet_until));
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.sent.len(), 1, "and after that it starts slowly");
+}
+
+#[test]
+fn a_lane_that_waits_only_a_moment_for_its_rate_is_fetched_for_ahead() {
+    let mut bench = Bench::limited(SMALL);
+    let rate = |per_second| LaneSettings {
+        rate: RateLimit {
+            per_second,
+            burst: 1,
+        },
+        ..settings()
+    };
+    let (brisk, slow) = (bench.endpoint(rate(2.0)), bench.endpoint(rate(0.1)));
+    for endpoint in [brisk, slow] {
+        bench.accept_one(endpoint);
+        bench.finish_all(ok());
+    }
+    bench.listen();
+    for (endpoint, fetches) in [(brisk, 1), (slow, 0)] {
+        bench.commit(endpoint, None);
+        bench.tell(Input::Work {
+            endpoint,
+            due: bench.now.wall,
+        });
+        assert_eq!(bench.fetches_said(), fetches);
+        bench.listen();
+    }
+    bench.take_sent();
+    bench.pass(Span::from_millis(499));
+    assert!(bench.sent.is_empty());
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.sent.len(), 1);
+    bench.pass(Span::from_millis(9_499));
+    assert_eq!(bench.sent.len(), 1);
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.sent.len(), 2);
+}
+
+#[test]
+fn a_retry_is_woken_for_when_the_wall_clock_shows_its_time() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, down());
+    let due = bench.now.wall.after(RETRY);
+    assert_eq!(bench.disk.row(id).wanted_at(), Some(due));
+    assert_eq!(bench.dispatcher.wake().wall, Some(due));
+    bench.take_sent();
+    bench.pass(Span::from_millis(9_999));
+    assert!(bench.sent.is_empty());
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.sent.len(), 1);
+    assert_eq!(bench.sent[0].number, 2);
+}
+
+#[test]
+fn the_earliest_of_several_on_disk_decides_when_to_look() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.introduce(endpoint);
+    let wall = bench.now.wall;
+    let at = |seconds| wall.after(Span::from_secs(seconds));
+    for due in [at(50), at(20), at(90)] {
+        bench.tell(Input::Work { endpoint, due });
+    }
+    assert_eq!(bench.dispatcher.wake().wall, Some(at(20)));
+}
+
+#[test]
+fn a_scheduled_delivery_waits_for_its_time() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.accept_one(endpoint);
+    bench.take_sent();
+    bench.set_forward(Span::from_hours(1));
+    let later = bench.commit(endpoint, None);
+    bench.set_back(Span::from_hours(1));
+    bench.tell(Input::Accepted(vec![later.clone()]));
+    assert!(bench.sent.is_empty());
+    bench.pass(Span::from_hours(1));
+    assert_eq!(bench.take_sent(), [later.id()]);
+}
+
+#[test]
+fn a_failed_fetch_is_asked_for_again_after_a_pause() {
+    let mut bench = Bench::limited(SMALL);
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(settings());
+    let delivery = bench.commit(endpoint, None);
+    bench.tell(Input::Work {
+        endpoint,
+        due: bench.now.wall,
+    });
+    let failed = bench.fetches[0].ticket;
+    bench.fail_fetch();
+    assert!(bench.fetches.is_empty(), "asked again at once");
+    bench.pass(Span::from_millis(STORE_PAUSE.as_millis() - 1));
+    assert!(bench.fetches.is_empty());
+    bench.pass(Span::from_millis(1));
+    assert_eq!(bench.fetches.len(), 1);
+    assert_ne!(bench.fetches[0].ticket, failed, "a ticket was used twice");
+    bench.answer_fetch();
+    assert_eq!(bench.take_sent(), [delivery.id()]);
+}
+
+#[test]
+fn one_fetch_at_a_time_for_each_lane() {
+    let mut bench = Bench::limited(SMALL);
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(settings());
+    for _ in 0..5 {
+        bench.commit(endpoint, None);
+        bench.tell(Input::Work {
+            endpoint,
+            due: bench.now.wall,
+        });
+    }
+    assert_eq!(bench.fetches.len(), 1);
+    bench.answer_fetch();
+    // What was noted while it ran may not have been in its snapshot.
+    assert_eq!(bench.fetches.len(), 1);
+    bench.answer_fetch();
+    assert!(bench.fetches.is_empty());
+    assert_eq!(bench.sent.len(), 5);
+}
+
+#[test]
+fn a_disk_with_nothing_more_is_not_asked_again() {
+    let mut bench = Bench::limited(SMALL);
+    let endpoint = bench.endpoint(unhurried());
+    bench.tell(Input::Work {
+        endpoint,
+        due: bench.now.wall,
+    });
+    bench.accept(endpoint, 9);
+    assert!(bench.fetches_said() <= 2, "{}", bench.fetches_said());
+    bench.listen();
+    bench.pass(Span::from_secs(50));
+    assert_eq!(bench.listen(), []);
+}
+
+#[test]
+fn the_limits_may_change_under_way() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(one_at_a_time());
+    bench.accept(endpoint, 6);
+    assert_eq!(bench.flying.len(), 1);
+    bench.change(endpoint, unhurried());
+    assert_eq!(bench.flying.len(), 6, "a raised limit takes effect at once");
+    bench.accept(endpoint, 6);
+    assert_eq!(bench.flying.len(), 10);
+    bench.change(endpoint, one_at_a_time());
+    for _ in 0..9 {
+        let next = *bench.flying.keys().next().unwrap();
+        bench.finish(next, ok());
+    }
+    assert_eq!(bench.flying.len(), 1);
+    bench.finish_all(ok());
+    assert_eq!(bench.flying.len(), 1);
+}

@@ -1,0 +1,160 @@
+//! Places are scarce: who gets them?
+
+use std::collections::BTreeMap;
+
+use super::bench::Bench;
+use super::given::{ok, settings, unhurried};
+use crate::dispatcher::Limits;
+use crate::id::EndpointId;
+use crate::lane::LaneSettings;
+
+const SCARCE: Limits = Limits {
+    max_flights: 10,
+    ready_per_lane: 16,
+};
+
+/// Finishes one at a time, the oldest attempt first, and counts what goes to which endpoint.
+fn served(bench: &mut Bench, attempts: usize) -> BTreeMap<EndpointId, usize> {
+    bench.take_sent();
+    let mut served = BTreeMap::new();
+    let mut line: Vec<_> = bench.flying.values().copied().collect();
+    while bench.sent.len() < attempts {
+        let before = bench.sent.len();
+        let oldest = line.remove(0);
+        bench.finish(oldest.delivery, ok());
+        line.extend_from_slice(&bench.sent[before..]);
+    }
+    for attempt in &bench.sent[..attempts] {
+        *served.entry(attempt.endpoint).or_default() += 1;
+    }
+    served
+}
+
+#[test]
+fn a_tenant_with_a_hundred_lanes_gets_as_much_as_one_with_one() {
+    let mut bench = Bench::limited(SCARCE);
+    let crowd: Vec<EndpointId> = (0..100)
+        .map(|_| bench.endpoint_of("big", unhurried()))
+        .collect();
+    let single = bench.endpoint_of("small", unhurried());
+    for endpoint in crowd {
+        bench.accept(endpoint, 20);
+    }
+    bench.accept(single, 500);
+    let served = served(&mut bench, 400);
+    let share = served[&single];
+    assert!((195..=205).contains(&share), "{share} of 400");
+}
+
+#[test]
+fn tenants_take_turns_when_there_is_one_place() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 1,
+        ready_per_lane: 16,
+    });
+    let big: Vec<EndpointId> = (0..3)
+        .map(|_| bench.endpoint_of("big", unhurried()))
+        .collect();
+    let small = bench.endpoint_of("small", unhurried());
+    for endpoint in big.iter().chain([&small]) {
+        bench.accept(*endpoint, 10);
+    }
+    for _ in 0..12 {
+        bench.finish_all(ok());
+    }
+    let order: Vec<EndpointId> = bench.sent.iter().map(|it| it.endpoint).collect();
+    for pair in order[2..12].chunks(2) {
+        let of_small = pair.iter().filter(|it| **it == small).count();
+        assert_eq!(of_small, 1, "{order:?}");
+    }
+}
+
+#[test]
+fn the_lanes_of_a_tenant_share_whatever_their_backlog() {
+    let mut bench = Bench::limited(SCARCE);
+    let endpoints: Vec<EndpointId> = (0..5).map(|_| bench.endpoint(unhurried())).collect();
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        bench.accept(*endpoint, if index == 0 { 2_000 } else { 100 });
+    }
+    let served = served(&mut bench, 300);
+    for endpoint in endpoints {
+        let share = served[&endpoint];
+        assert!((58..=62).contains(&share), "{served:?}");
+    }
+}
+
+#[test]
+fn a_tenant_whose_attempts_never_finish_leaves_room_for_others() {
+    let mut bench = Bench::limited(SCARCE);
+    let hanging: Vec<EndpointId> = (0..5)
+        .map(|_| bench.endpoint_of("hanging", settings()))
+        .collect();
+    for endpoint in hanging {
+        bench.accept(endpoint, 20);
+    }
+    // Half of the places, and not all of them: the rest is for somebody else.
+    let stuck = bench.flying.len();
+    assert!((5..=6).contains(&stuck), "{stuck} of ten");
+    let well = bench.endpoint_of("well", unhurried());
+    bench.accept(well, 50);
+    for _ in 0..50 {
+        let mine = bench.flying.values().find(|it| it.endpoint == well);
+        let mine = mine.expect("it gets a place").delivery;
+        bench.finish(mine, ok());
+    }
+    let hanging = bench.flying.values().filter(|it| it.endpoint != well);
+    assert_eq!(hanging.count(), stuck);
+}
+
+#[test]
+fn a_tenant_that_held_its_share_goes_on_as_its_attempts_come_back() {
+    let mut bench = Bench::limited(SCARCE);
+    let endpoints: Vec<EndpointId> = (0..5).map(|_| bench.endpoint(unhurried())).collect();
+    for endpoint in endpoints {
+        bench.accept(endpoint, 16);
+    }
+    let share = bench.flying.len();
+    for left in (0..80).rev() {
+        let oldest = *bench.flying.keys().next().expect("something goes on");
+        bench.finish(oldest, ok());
+        assert_eq!(bench.flying.len(), left.min(share));
+    }
+}
+
+#[test]
+fn a_hanging_endpoint_keeps_no_other_of_its_tenant_waiting() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 100,
+        ready_per_lane: 8,
+    });
+    let hanging = bench.endpoint(LaneSettings {
+        max_in_flight: 10,
+        ..unhurried()
+    });
+    bench.accept(hanging, 1_000);
+    bench.take_sent();
+    let well = bench.endpoint(unhurried());
+    for _ in 0..100 {
+        let id = bench.accept_one(well);
+        assert_eq!(bench.take_sent(), [id], "sent in the same call");
+        bench.finish(id, ok());
+    }
+}
+
+#[test]
+fn a_newcomer_finds_a_place_when_several_hang() {
+    const PLACES: usize = 64;
+    let mut bench = Bench::limited(Limits {
+        max_flights: PLACES,
+        ready_per_lane: 16,
+    });
+    for index in 0..8 {
+        let endpoint = bench.endpoint_of(&format!("hanging-{index}"), unhurried());
+        bench.accept(endpoint, 16);
+    }
+    assert!(bench.flying.len() < PLACES);
+    bench.take_sent();
+    let newcomer = bench.endpoint_of("newcomer", unhurried());
+    let ids = bench.accept(newcomer, 3);
+    assert_eq!(bench.take_sent()[0], ids[0]);
+}

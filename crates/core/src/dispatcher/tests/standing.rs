@@ -1,0 +1,441 @@
+//! Endpoints that are paused, disabled, deleted, and enabled again: by people and by posthaste.
+
+use super::bench::Bench;
+use super::given::{RETRY, down, gone, ok, refused, settings, unhurried};
+use crate::delivery::{DeadReason, State, Status};
+use crate::dispatcher::{AttemptRecord, Command, Input, Limits, News, Record};
+use crate::id::{DeliveryId, EndpointId};
+use crate::lane::{BreakerSettings, BreakerState, DisableCause, Health, LaneSettings, Standing};
+use crate::policy::{Backoff, RetryPolicy};
+use crate::time::Span;
+
+fn one_at_a_time() -> LaneSettings {
+    LaneSettings {
+        max_in_flight: 1,
+        ..unhurried()
+    }
+}
+
+fn dead(bench: &Bench, id: DeliveryId) -> DeadReason {
+    match bench.disk.row(id).state() {
+        State::Failed { reason, .. } => reason,
+        state @ (State::Pending(_)
+        | State::Retrying(_)
+        | State::Held(_)
+        | State::InProgress { .. }
+        | State::Succeeded { .. }
+        | State::Cancelled { .. }) => panic!("{id} is {state:?}"),
+    }
+}
+
+fn record(bench: &Bench) -> AttemptRecord {
+    match &bench.records.back().expect("a record is asked for").1 {
+        Record::Attempt(record) => (**record).clone(),
+        Record::Cancel { .. } => panic!("a cancel"),
+    }
+}
+
+#[test]
+fn nothing_begins_once_an_endpoint_is_shut() {
+    for standing in [Standing::Paused, Standing::Disabled, Standing::Deleted] {
+        let mut bench = Bench::new();
+        let endpoint = bench.endpoint(one_at_a_time());
+        let ids = bench.accept(endpoint, 5);
+        bench.stand(endpoint, standing);
+        bench.take_sent();
+        bench.finish(ids[0], ok());
+        bench.accept(endpoint, 1);
+        bench.pass(Span::from_hours(2));
+        assert_eq!(bench.take_sent(), [], "{standing:?}");
+        // What was in flight when it happened completed, and counts.
+        assert_eq!(bench.disk.status(ids[0]), Status::Succeeded);
+    }
+}
+
+#[test]
+fn disabling_fails_all_that_waits_but_what_is_in_flight() {
+    for (standing, reason) in [
+        (Standing::Disabled, DeadReason::EndpointDisabled),
+        (Standing::Deleted, DeadReason::EndpointDeleted),
+    ] {
+        let mut bench = Bench::limited(Limits {
+            max_flights: 100,
+            ready_per_lane: 4,
+        });
+        bench.by_hand.sweeps = true;
+        bench.by_hand.records = true;
+        let endpoint = bench.endpoint(LaneSettings {
+            max_in_flight: 2,
+            ..unhurried()
+        });
+        let ids = bench.accept(endpoint, 12);
+        bench.finish(ids[0], ok());
+        bench.cancel(ids[4]);
+        let flying: Vec<_> = bench.flying.keys().copied().collect();
+        bench.stand(endpoint, standing);
+        let broom = bench.sweeps[0].clone();
+        // In flight, being recorded, being called off: each ends by its own record.
+        assert_eq!(broom.reason, reason);
+        assert_eq!(broom.except, [ids[0], flying[0], flying[1], ids[4]]);
+        assert_eq!(bench.lane(endpoint).ready, 0);
+        bench.answer_sweep();
+        assert!(bench.sweeps.is_empty(), "swept twice");
+        assert_eq!(dead(&bench, ids[11]), reason);
+        bench.finish(flying[0], down());
+        // Down, but there is nobody to try again for.
+        let last = record(&bench);
+        assert_eq!(last.settlement.next_attempt_at, None);
+        assert_eq!(last.settlement.number, 1);
+        assert_eq!(last.delivery.facts().attempts, 1);
+        bench.finish(flying[1], ok());
+        while !bench.records.is_empty() {
+            bench.answer_record();
+        }
+        assert_eq!(dead(&bench, flying[0]), reason);
+        assert_eq!(bench.disk.status(flying[1]), Status::Succeeded);
+        assert_eq!(bench.disk.status(ids[4]), Status::Cancelled);
+        assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
+        bench.pass(Span::from_mins(2));
+        assert_eq!(bench.dispatcher.lane_count(), 0);
+    }
+}
+
+#[test]
+fn a_retry_that_was_being_written_when_the_endpoint_was_disabled_is_swept_after() {
+    for swept_first in [false, true] {
+        let mut bench = Bench::new();
+        bench.by_hand.sweeps = true;
+        bench.by_hand.records = true;
+        let endpoint = bench.endpoint(one_at_a_time());
+        let ids = bench.accept(endpoint, 2);
+        bench.finish(ids[0], down());
+        bench.finish(ids[1], down());
+        bench.stand(endpoint, Standing::Disabled);
+        bench.accept(endpoint, 1);
+        if swept_first {
+            bench.answer_sweep();
+        }
+        bench.answer_record();
+        bench.answer_record();
+        while !bench.sweeps.is_empty() {
+            bench.answer_sweep();
+        }
+        for id in ids {
+            assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
+        }
+    }
+}
+
+#[test]
+fn an_attempt_that_falls_after_the_endpoint_was_disabled_is_swept() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    let id = bench.accept_one(endpoint);
+    bench.stand(endpoint, Standing::Disabled);
+    bench.fall(id);
+    assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
+    assert_eq!(bench.disk.row(id).facts().attempts, 0);
+}
+
+#[test]
+fn what_is_accepted_for_a_disabled_endpoint_is_swept_too() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.stand(endpoint, Standing::Disabled);
+    let id = bench.accept_one(endpoint);
+    assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
+}
+
+#[test]
+fn enabling_during_a_sweep_waits_for_it() {
+    let mut bench = Bench::new();
+    bench.by_hand.sweeps = true;
+    let endpoint = bench.endpoint(one_at_a_time());
+    let ids = bench.accept(endpoint, 3);
+    bench.finish(ids[0], ok());
+    bench.finish(ids[1], ok());
+    bench.finish(ids[2], down());
+    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, Standing::Enabled);
+    bench.take_sent();
+    bench.pass(Span::from_mins(1));
+    assert_eq!(bench.take_sent(), []);
+    assert_eq!(bench.lane(endpoint).standing, Standing::Disabled);
+    bench.answer_sweep();
+    assert_eq!(bench.lane(endpoint).standing, Standing::Enabled);
+    assert_eq!(dead(&bench, ids[2]), DeadReason::EndpointDisabled);
+    let next = bench.accept_one(endpoint);
+    assert_eq!(bench.take_sent(), [next]);
+}
+
+#[test]
+fn pausing_during_a_sweep_keeps_it_shut_and_holds_after() {
+    let mut bench = Bench::new();
+    bench.by_hand.sweeps = true;
+    let endpoint = bench.endpoint(one_at_a_time());
+    let ids = bench.accept(endpoint, 3);
+    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, Standing::Paused);
+    assert_eq!(bench.lane(endpoint).standing, Standing::Disabled);
+    bench.finish(ids[0], ok());
+    bench.answer_sweep();
+    assert_eq!(bench.lane(endpoint).standing, Standing::Paused);
+    bench.take_sent();
+    let held = bench.accept_one(endpoint);
+    bench.pass(Span::from_mins(5));
+    assert_eq!(bench.take_sent(), []);
+    assert!(bench.disk.waits(held));
+}
+
+#[test]
+fn resuming_starts_gently_and_closes_a_tripped_breaker() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        breaker: BreakerSettings {
+            consecutive_failures: 3,
+            longest_wait: Span::from_hours(10),
+            first_wait: Span::from_hours(10),
+            ..BreakerSettings::default()
+        },
+        ..settings()
+    });
+    bench.accept(endpoint, 3);
+    bench.finish_all(down());
+    assert!(bench.lane(endpoint).holds);
+    bench.accept(endpoint, 9);
+    bench.stand(endpoint, Standing::Paused);
+    bench.take_sent();
+    bench.pass(Span::from_mins(1));
+    assert_eq!(bench.take_sent(), []);
+    bench.stand(endpoint, Standing::Enabled);
+    let view = bench.lane(endpoint);
+    assert_eq!(view.breaker, BreakerState::Passing);
+    assert_eq!(view.health.trip, None);
+    assert_eq!(view.health.consecutive_failures, 0);
+    assert_eq!(bench.sent.len(), 1, "one at a time at first");
+    bench.run(Span::from_secs(30), ok());
+    assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
+}
+
+#[test]
+fn a_wish_spoken_before_the_introduction_is_kept() {
+    for (stored, wish, sends) in [
+        (Standing::Enabled, Standing::Paused, false),
+        (Standing::Enabled, Standing::Disabled, false),
+        (Standing::Paused, Standing::Enabled, true),
+    ] {
+        let mut bench = Bench::new();
+        bench.by_hand.introductions = true;
+        let endpoint = bench.endpoint(settings());
+        let id = bench.accept_one(endpoint);
+        // The introduction was read before the wish was written.
+        bench.stored(endpoint).standing = stored;
+        let introduction = bench.stored(endpoint).clone();
+        bench.stand(endpoint, wish);
+        bench.tell(Input::Introduced(introduction));
+        assert_eq!(!bench.take_sent().is_empty(), sends, "{wish:?}");
+        let lane = bench.dispatcher.lane(endpoint);
+        assert!(lane.is_none_or(|lane| lane.standing == wish));
+        assert_eq!(bench.disk.waits(id), wish != Standing::Disabled);
+    }
+}
+
+#[test]
+fn an_introduction_during_a_sweep_opens_nothing() {
+    let mut bench = Bench::new();
+    bench.by_hand.introductions = true;
+    bench.by_hand.sweeps = true;
+    let endpoint = bench.endpoint(settings());
+    let swept = bench.accept_one(endpoint);
+    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, Standing::Enabled);
+    bench.introduce(endpoint);
+    assert_eq!(bench.take_sent(), []);
+    bench.answer_sweep();
+    assert_eq!(bench.take_sent(), []);
+    assert_eq!(dead(&bench, swept), DeadReason::EndpointDisabled);
+    let next = bench.accept_one(endpoint);
+    assert_eq!(bench.take_sent(), [next]);
+}
+
+#[test]
+fn what_waits_for_an_endpoint_that_is_not_there_fails_and_the_lane_is_forgotten() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.unregister(endpoint);
+    let id = bench.accept_one(endpoint);
+    assert_eq!(dead(&bench, id), DeadReason::EndpointDeleted);
+    bench.pass(Span::from_mins(2));
+    assert_eq!(bench.dispatcher.lane_count(), 0);
+}
+
+#[test]
+fn gone_warns_disables_in_the_same_record_and_sweeps_only_after_it() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    bench.by_hand.sweeps = true;
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 2,
+        ..unhurried()
+    });
+    let ids = bench.accept(endpoint, 4);
+    bench.listen();
+    bench.finish(ids[0], gone());
+    assert_eq!(record(&bench).disable, Some(DisableCause::Gone));
+    assert_eq!(
+        bench.news(),
+        [
+            News::DisableWarning(DisableCause::Gone),
+            News::Disabled(DisableCause::Gone)
+        ]
+    );
+    bench.take_sent();
+    // The one still out says the same, and it is no news.
+    bench.finish(ids[1], gone());
+    assert_eq!(record(&bench).disable, None);
+    assert_eq!(bench.news(), []);
+    assert_eq!(bench.take_sent(), []);
+    assert!(bench.sweeps.is_empty(), "swept before it is on disk why");
+    bench.fail_record();
+    bench.answer_record();
+    assert!(bench.sweeps.is_empty());
+    bench.pass(crate::dispatcher::STORE_PAUSE);
+    bench.answer_record();
+    assert_eq!(bench.sweeps.len(), 1);
+    bench.answer_sweep();
+    assert_eq!(dead(&bench, ids[0]), DeadReason::Permanent);
+    assert_eq!(dead(&bench, ids[2]), DeadReason::EndpointDisabled);
+    assert_eq!(bench.take_sent(), []);
+}
+
+#[test]
+fn a_hundred_refusals_in_a_row_warn_and_then_disable() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    bench.accept(endpoint, 150);
+    let mut told = Vec::new();
+    for attempt in 1..=110 {
+        let Some(id) = bench.flying.keys().next().copied() else {
+            break;
+        };
+        bench.finish(id, refused());
+        told.extend(bench.news().into_iter().map(|news| (attempt, news)));
+    }
+    let cause = DisableCause::PermanentFailures;
+    assert_eq!(
+        told,
+        [
+            (80, News::DisableWarning(cause)),
+            (100, News::Disabled(cause))
+        ]
+    );
+    assert_eq!(bench.stored(endpoint).standing, Standing::Disabled);
+    assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
+}
+
+#[test]
+fn five_days_of_failure_warn_and_then_disable() {
+    let mut bench = Bench::new();
+    let hour = Span::from_hours(1);
+    let endpoint = bench.endpoint(LaneSettings {
+        policy: RetryPolicy {
+            backoff: Backoff::Fixed { interval: hour },
+            max_attempts: 1_000,
+            give_up_after: Span::from_days(30),
+            ..settings().policy
+        },
+        breaker: BreakerSettings {
+            consecutive_failures: 10_000,
+            ..BreakerSettings::default()
+        },
+        ..settings()
+    });
+    let id = bench.accept_one(endpoint);
+    let mut told = Vec::new();
+    for hours in 0..200 {
+        bench.finish(id, down());
+        told.extend(bench.news().into_iter().map(|news| (hours, news)));
+        bench.pass(hour);
+        if bench.flying.is_empty() {
+            break;
+        }
+    }
+    let cause = DisableCause::FailingForDays;
+    assert_eq!(
+        told,
+        [
+            (96, News::DisableWarning(cause)),
+            (120, News::Disabled(cause))
+        ]
+    );
+    // The very delivery that brought it about is not tried again either.
+    assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
+}
+
+#[test]
+fn enabling_what_posthaste_disabled_is_a_fresh_start() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    for _ in 0..100 {
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, refused());
+    }
+    assert_eq!(bench.lane(endpoint).standing, Standing::Disabled);
+    bench.stand(endpoint, Standing::Enabled);
+    let health = bench.lane(endpoint).health;
+    assert_eq!(
+        health,
+        Health {
+            revision: health.revision,
+            ..Health::default()
+        }
+    );
+    bench.listen();
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, refused());
+    assert_eq!(bench.lane(endpoint).standing, Standing::Enabled);
+    assert_eq!(bench.news(), []);
+}
+
+#[test]
+fn enabling_looks_for_what_came_to_be_meanwhile() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    bench.accept_one(endpoint);
+    bench.finish_all(ok());
+    bench.stand(endpoint, Standing::Disabled);
+    let missed = bench.commit(endpoint, None);
+    bench.take_sent();
+    bench.stand(endpoint, Standing::Enabled);
+    assert_eq!(bench.take_sent(), [missed.id()]);
+}
+
+#[test]
+fn an_endpoint_that_is_introduced_disabled_is_swept() {
+    let mut bench = Bench::new();
+    let endpoint: EndpointId = bench.endpoint(settings());
+    bench.stored(endpoint).standing = Standing::Disabled;
+    let id = bench.accept_one(endpoint);
+    assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
+    assert!(
+        bench
+            .listen()
+            .iter()
+            .all(|it| !matches!(it, Command::Fetch { .. }))
+    );
+}
+
+#[test]
+fn a_paused_endpoint_keeps_its_retries_for_later() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    let id = bench.accept_one(endpoint);
+    bench.stand(endpoint, Standing::Paused);
+    bench.finish(id, down());
+    assert_eq!(bench.disk.status(id), Status::Retrying, "it is not failed");
+    bench.take_sent();
+    bench.pass(RETRY.times(3));
+    assert_eq!(bench.take_sent(), []);
+    bench.stand(endpoint, Standing::Enabled);
+    assert_eq!(bench.take_sent(), [id]);
+}
