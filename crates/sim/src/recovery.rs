@@ -312,13 +312,14 @@ impl<'a> Play<'a> {
                     .plan(WRITE_MS, Event::Written { ticket, record });
             }
             Command::Sweep {
+                ticket,
                 endpoint,
                 reason,
                 except,
             } => {
                 let now = self.now().wall;
                 self.disk.sweep(self.epoch, endpoint, reason, &except, now);
-                inputs.push(Input::Swept(endpoint));
+                inputs.push(Input::Swept { ticket, endpoint });
             }
             Command::Notify(_) => {}
             Command::TooLateToCancel(_) | Command::Drained => {

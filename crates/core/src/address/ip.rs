@@ -74,13 +74,15 @@ fn unmapped(network: IpNet) -> IpNet {
 fn carried_ipv4(outer: Ipv6Addr) -> Option<Ipv4Addr> {
     const UNIVERSAL_AND_GROUP: u16 = 0x0300;
     let join = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
-    match outer.segments() {
-        [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => Some(join(high, low)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
-        [_, _, _, _, flags, 0x5efe, high, low] if flags & !UNIVERSAL_AND_GROUP == 0 => {
-            Some(join(high, low))
-        }
-        _ => None,
+    let segments = outer.segments();
+    let nat64 = segments[0..2] == [0x64, 0xff9b] && segments[2] <= 1;
+    let isatap = segments[4] & !UNIVERSAL_AND_GROUP == 0 && segments[5] == 0x5efe;
+    if segments[0] == 0x2002 {
+        Some(join(segments[1], segments[2]))
+    } else if nat64 || isatap {
+        Some(join(segments[6], segments[7]))
+    } else {
+        None
     }
 }
 

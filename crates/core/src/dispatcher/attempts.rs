@@ -117,7 +117,8 @@ impl Dispatcher {
         entry
             .gate
             .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
-        entry.backlog.untaken(delivery, now.wall.after(FAULT_PAUSE));
+        let until = now.tick.after(FAULT_PAUSE);
+        entry.resting.push_back((until, delivery.clone()));
         let tenant = known.tenant;
         self.turns.landed(tenant, self.flights.spare());
     }
@@ -153,7 +154,8 @@ impl Dispatcher {
         entry.health.trip = stored_trip(now, entry.gate.breaker());
         let quiet_until = entry.gate.quiet_until();
         entry.health.quiet_until = (quiet_until > now.tick).then(|| now.wall_at(quiet_until));
-        let health = (entry.health != health_before).then(|| {
+        let changed = entry.health != health_before || std::mem::take(&mut entry.unsaved);
+        let health = changed.then(|| {
             entry.health.revision += 1;
             entry.health.clone()
         });
@@ -311,10 +313,13 @@ impl Dispatcher {
                 let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
                 self.turns.landed(tenant, self.flights.spare());
                 if awaited {
-                    self.sweep(lane, DeadReason::EndpointDisabled, commands);
+                    self.sweep(now, lane, commands);
                 }
             }
-            Record::Cancel { delivery, .. } => entry.backlog.unclaim(delivery, now.wall),
+            Record::Cancel { delivery, .. } => {
+                entry.backlog.unclaim(delivery, now.wall);
+                self.turns.vacated(self.flights.spare());
+            }
         }
         self.attend(now, lane, commands);
     }

@@ -28,8 +28,9 @@ pub enum Finish {
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Deliveries were committed just now. Each is handed over once; whoever cannot be sure says
-    /// [`Input::Work`] instead.
+    /// Deliveries were committed just now. Each is handed over once, in the order of the commits, and
+    /// before anybody is answered who might ask for something to be done about it. Whoever cannot be
+    /// sure of that says [`Input::Work`] instead.
     Accepted(Vec<Delivery>),
     /// Something due at `due` is on disk for an endpoint: found at the start, replayed, or accepted
     /// by another node.
@@ -44,6 +45,10 @@ pub enum Input {
     /// There is no such endpoint: the answer to [`Command::Introduce`].
     NoSuchEndpoint(EndpointId),
     /// Somebody enabled, paused, disabled or deleted an endpoint.
+    ///
+    /// Shutting is said before it is written down and answered, so that nothing begins afterwards;
+    /// opening is said after it was written down. Whoever enables an endpoint that was disabled
+    /// stores a health that starts afresh with it, and does so only when no sweep is under way.
     Stand {
         /// The endpoint.
         endpoint: EndpointId,
@@ -92,7 +97,12 @@ pub enum Input {
     },
     /// What waited for a disabled or deleted endpoint has been failed: the answer to
     /// [`Command::Sweep`].
-    Swept(EndpointId),
+    Swept {
+        /// Its ticket.
+        ticket: u64,
+        /// The endpoint.
+        endpoint: EndpointId,
+    },
     /// Time has passed.
     Tick,
     /// Begin nothing new; say [`Command::Drained`] when everything is back and recorded.
@@ -117,7 +127,8 @@ pub struct Introduction {
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Tell what this endpoint is: [`Input::Introduced`] or [`Input::NoSuchEndpoint`].
+    /// Tell what this endpoint is, however often it takes: [`Input::Introduced`] or
+    /// [`Input::NoSuchEndpoint`].
     Introduce(EndpointId),
     /// Read what is due: [`Input::Fetched`] or [`Input::FetchFailed`].
     Fetch {
@@ -144,8 +155,10 @@ pub enum Command {
     },
     /// The delivery cannot be called off any more: it is being sent.
     TooLateToCancel(DeliveryId),
-    /// Fail everything that waits for this endpoint: [`Input::Swept`].
+    /// Fail everything that waits for this endpoint, however often it takes: [`Input::Swept`].
     Sweep {
+        /// To be given back.
+        ticket: u64,
         /// The endpoint.
         endpoint: EndpointId,
         /// Why.

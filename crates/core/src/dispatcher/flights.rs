@@ -49,7 +49,7 @@ impl Flights {
     }
 
     /// How many more may begin without touching the reserve, which is for tenants that have nothing
-    /// under way: however many hold their share, a newcomer finds a place.
+    /// under way: while others hold their share, a newcomer still finds a place.
     pub(super) fn spare(&self) -> usize {
         self.free().saturating_sub(self.capacity / RESERVE)
     }

@@ -1,10 +1,11 @@
 //! The lanes: opening, looking after, and forgetting them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::command::{Command, Introduction};
 use super::{Dispatcher, Phase};
-use crate::delivery::DeadReason;
+use crate::delivery::{DeadReason, Delivery};
 use crate::id::EndpointId;
 use crate::lane::{
     Admission, Backlog, Breaker, Gate, Health, LaneSettings, RateLimit, Standing, StoredTrip,
@@ -28,6 +29,12 @@ pub(super) struct Lane {
     pub(super) sweep: Sweep,
     /// What somebody wants its standing to be: as soon as it is introduced and swept.
     wanted_standing: Option<Standing>,
+    /// Its health is not on disk as it is here.
+    pub(super) unsaved: bool,
+    /// A fetch has failed: the disk is left alone until then.
+    pub(super) no_fetch_before: Tick,
+    /// Taken back after a fault of our own, and left alone until then.
+    pub(super) resting: VecDeque<(Tick, Delivery)>,
     armed_tick: Option<Tick>,
     armed_due: Option<Timestamp>,
 }
@@ -39,8 +46,8 @@ pub(super) enum Sweep {
     Idle,
     /// It may begin once it is on disk that the endpoint is disabled.
     AwaitsRecord,
-    /// What waits is being failed on disk. Nothing may go until that is done.
-    UnderWay,
+    /// What waits is being failed on disk, under this ticket. Nothing may go until that is done.
+    UnderWay(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +74,9 @@ impl Dispatcher {
             queued: false,
             sweep: Sweep::Idle,
             wanted_standing: None,
+            unsaved: false,
+            no_fetch_before: Tick::START,
+            resting: VecDeque::new(),
             armed_tick: None,
             armed_due: None,
         });
@@ -103,9 +113,12 @@ impl Dispatcher {
                 let standing = if entry.sweep != Sweep::Idle {
                     entry.gate.standing()
                 } else if let Some(wanted) = entry.wanted_standing.take() {
-                    if wanted == Standing::Enabled {
+                    if is_open(wanted) && !is_open(introduction.standing) {
+                        health.start_afresh();
+                    } else if wanted == Standing::Enabled {
                         health.note_recovered();
                     }
+                    entry.unsaved = true;
                     wanted
                 } else {
                     introduction.standing
@@ -139,6 +152,7 @@ impl Dispatcher {
         let entry = &mut self.lanes[lane];
         if entry.known.is_none() {
             entry.gate.stand(Standing::Deleted, now.tick);
+            entry.wanted_standing = None;
             self.attend(now, lane, commands);
         }
     }
@@ -155,24 +169,34 @@ impl Dispatcher {
         entry.wanted_standing = Some(standing);
         match standing {
             // To shut is done at once, whatever else is under way.
-            Standing::Paused | Standing::Disabled | Standing::Deleted => {
-                let stays_shut = entry.sweep != Sweep::Idle && standing == Standing::Paused;
-                if !stays_shut {
-                    entry.gate.stand(standing, now.tick);
-                }
+            Standing::Disabled | Standing::Deleted => {
+                entry.gate.stand(standing, now.tick);
                 entry.backlog.spill();
             }
-            Standing::Enabled => {}
+            Standing::Paused if entry.gate.standing() == Standing::Enabled => {
+                entry.gate.stand(standing, now.tick);
+                entry.backlog.spill();
+            }
+            Standing::Paused | Standing::Enabled => {}
         }
         self.attend(now, lane, commands);
     }
 
-    pub(super) fn swept(&mut self, now: Now, endpoint: EndpointId, commands: &mut Vec<Command>) {
-        if let Some(lane) = self.find(endpoint) {
-            let entry = &mut self.lanes[lane];
-            if entry.sweep == Sweep::UnderWay {
-                entry.sweep = Sweep::Idle;
-            }
+    pub(super) fn swept(
+        &mut self,
+        now: Now,
+        ticket: u64,
+        endpoint: EndpointId,
+        commands: &mut Vec<Command>,
+    ) {
+        let Some(lane) = self.find(endpoint) else {
+            return;
+        };
+        let entry = &mut self.lanes[lane];
+        if entry.sweep == Sweep::UnderWay(ticket) {
+            entry.sweep = Sweep::Idle;
+            // What was heard of in the meantime may have been swept with the rest.
+            entry.backlog.spill();
             self.attend(now, lane, commands);
         }
     }
@@ -180,16 +204,8 @@ impl Dispatcher {
     /// Looks after a lane: fetches, puts it in line, sets its timers, or forgets it.
     pub(super) fn attend(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.settle_standing(now, lane);
-        let entry = &mut self.lanes[lane];
-        match entry.gate.standing() {
-            Standing::Disabled => {
-                self.sweep_if_needed(lane, DeadReason::EndpointDisabled, commands);
-            }
-            Standing::Deleted => {
-                self.sweep_if_needed(lane, DeadReason::EndpointDeleted, commands);
-            }
-            Standing::Enabled | Standing::Paused => {}
-        }
+        self.let_rested_go(now, lane);
+        self.sweep_if_needed(now, lane, commands);
         let entry = &mut self.lanes[lane];
         let Some(known) = entry.known.clone() else {
             self.look_again(now, lane, None, None);
@@ -201,9 +217,10 @@ impl Dispatcher {
             Admission::Wait(until) => (until.since(now.tick) <= FETCH_AHEAD, Some(until)),
             Admission::Shut => (false, None),
         };
-        if soon && self.phase == Phase::Running && entry.backlog.wants_fetch(now.wall) {
-            let ticket = self.next_fetch;
-            self.next_fetch += 1;
+        let allowed = self.phase == Phase::Running && entry.no_fetch_before <= now.tick;
+        if soon && allowed && entry.backlog.wants_fetch(now.wall) {
+            let ticket = self.next_ticket();
+            let entry = &mut self.lanes[lane];
             commands.push(Command::Fetch {
                 ticket,
                 endpoint: entry.endpoint,
@@ -212,6 +229,7 @@ impl Dispatcher {
                 ordered: known.settings.ordered,
             });
         }
+        let entry = &mut self.lanes[lane];
         let ready = entry.backlog.has_ready();
         if ready && matches!(outlook, Admission::Admit { .. }) && !entry.queued {
             entry.queued = true;
@@ -219,7 +237,10 @@ impl Dispatcher {
         }
         let due = entry.backlog.stored_due();
         let has_due_work = ready || due.is_some_and(|due| due <= now.wall);
-        let again_at = again_at.filter(|_| has_due_work);
+        let gate_opens = again_at.filter(|_| has_due_work);
+        let disk_opens = Some(entry.no_fetch_before).filter(|at| has_due_work && *at > now.tick);
+        let rested = entry.resting.front().map(|(at, _)| *at);
+        let again_at = [gate_opens, disk_opens, rested].into_iter().flatten().min();
         let later = due.filter(|due| *due > now.wall);
         self.look_again(now, lane, again_at, later);
     }
@@ -249,36 +270,54 @@ impl Dispatcher {
         let Some(wanted) = entry.wanted_standing.take() else {
             return;
         };
-        let was = entry.gate.standing();
-        let returns = wanted == Standing::Enabled || wanted == Standing::Paused;
-        if returns && (was == Standing::Disabled || was == Standing::Deleted) {
+        if is_open(wanted) && !is_open(entry.gate.standing()) {
             // A fresh start: the old failures must not disable it again at the first new one.
             entry.health.start_afresh();
+            entry.unsaved = true;
             entry.backlog.note_stored(now.wall);
-        }
-        if wanted == Standing::Enabled {
+        } else if wanted == Standing::Enabled {
             entry.health.note_recovered();
+            entry.unsaved = true;
         }
         entry.gate.stand(wanted, now.tick);
     }
 
+    /// Lets go what has rested long enough after a fault of our own.
+    fn let_rested_go(&mut self, now: Now, lane: usize) {
+        let entry = &mut self.lanes[lane];
+        while let Some((_, delivery)) = entry.resting.pop_front_if(|(at, _)| *at <= now.tick) {
+            entry.backlog.untaken(&delivery, now.wall);
+        }
+    }
+
     /// Fails what waits for a lane that is disabled or deleted, if anything does.
-    fn sweep_if_needed(&mut self, lane: usize, reason: DeadReason, commands: &mut Vec<Command>) {
+    fn sweep_if_needed(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         let entry = &self.lanes[lane];
-        let waits = entry.backlog.stored_due().is_some() || entry.backlog.ready_len() > 0;
-        if entry.sweep == Sweep::Idle && waits {
-            self.sweep(lane, reason, commands);
+        let waits = entry.backlog.stored_due().is_some()
+            || entry.backlog.ready_len() > 0
+            || !entry.resting.is_empty();
+        if !is_open(entry.gate.standing()) && entry.sweep == Sweep::Idle && waits {
+            self.sweep(now, lane, commands);
         }
     }
 
     /// Fails what waits for a lane on disk.
-    pub(super) fn sweep(&mut self, lane: usize, reason: DeadReason, commands: &mut Vec<Command>) {
+    pub(super) fn sweep(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+        let ticket = self.next_ticket();
         let entry = &mut self.lanes[lane];
-        entry.sweep = Sweep::UnderWay;
+        entry.sweep = Sweep::UnderWay(ticket);
+        while let Some((_, delivery)) = entry.resting.pop_front() {
+            entry.backlog.untaken(&delivery, now.wall);
+        }
         entry.backlog.clear_stored();
         commands.push(Command::Sweep {
+            ticket,
             endpoint: entry.endpoint,
-            reason,
+            reason: if entry.gate.standing() == Standing::Deleted {
+                DeadReason::EndpointDeleted
+            } else {
+                DeadReason::EndpointDisabled
+            },
             except: entry.backlog.taken(),
         });
     }
@@ -304,6 +343,14 @@ impl Lane {
             && !self.queued
             && self.sweep == Sweep::Idle
             && self.wanted_standing.is_none()
+    }
+}
+
+/// True of a standing that deliveries may wait for.
+fn is_open(standing: Standing) -> bool {
+    match standing {
+        Standing::Enabled | Standing::Paused => true,
+        Standing::Disabled | Standing::Deleted => false,
     }
 }
 

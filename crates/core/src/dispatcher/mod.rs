@@ -3,8 +3,8 @@
 //! [`Dispatcher::handle`] takes one [`Input`] at a time and returns what to do as [`Command`]s. It
 //! never waits and touches nothing: the shell acts, and reports back. It promises:
 //!
-//! - work is asked for per endpoint, only where its gate has room; memory grows with busy endpoints,
-//!   never with the backlog;
+//! - work is asked for per endpoint, only where its gate has room or will have it as soon as something
+//!   comes back; memory grows with busy endpoints, never with the backlog;
 //! - what was just accepted goes straight to its lane, without a detour over the disk;
 //! - tenants, and the lanes of each, take turns; no endpoint can keep another waiting;
 //! - a result is held until it is on disk, and while the disk fails nothing new is sent;
@@ -37,7 +37,7 @@ use self::turns::Turns;
 use crate::delivery::Delivery;
 use crate::dice::Dice;
 use crate::id::{DeliveryId, EndpointId};
-use crate::lane::{BreakerState, Health, Standing};
+use crate::lane::{BreakerState, Claim, Health, Standing};
 use crate::time::{Now, Span, Tick, Timestamp};
 
 /// How many timers one call looks at. The rest are due at once, so the next call comes at once.
@@ -82,7 +82,7 @@ pub struct Dispatcher {
     flights: Flights,
     ticks: Timers<Tick>,
     dues: Timers<Timestamp>,
-    next_fetch: u64,
+    next_ticket: u64,
     /// Records that could not be written, and when to try them again.
     unwritten: VecDeque<(Tick, Ticket)>,
     /// The last record could not be written: send nothing whose result might be lost.
@@ -119,7 +119,7 @@ impl Dispatcher {
             flights: Flights::new(limits.max_flights),
             ticks: Timers::new(),
             dues: Timers::new(),
-            next_fetch: 0,
+            next_ticket: 0,
             unwritten: VecDeque::new(),
             store_fails: false,
         }
@@ -145,10 +145,12 @@ impl Dispatcher {
                 }
             }
             Input::FetchFailed { ticket, endpoint } => {
-                let again = now.wall.after(STORE_PAUSE);
+                // Whatever is there counts as due, by any clock: the next fetch will tell.
+                let again = Timestamp::default();
                 if let Some(lane) = self.find(endpoint)
                     && self.lanes[lane].backlog.fail_fetch(ticket, again)
                 {
+                    self.lanes[lane].no_fetch_before = now.tick.after(STORE_PAUSE);
                     self.attend(now, lane, commands);
                 }
             }
@@ -156,7 +158,7 @@ impl Dispatcher {
             Input::Recorded { ticket } => self.recorded(now, ticket, commands),
             Input::RecordFailed { ticket } => self.record_failed(now, ticket),
             Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
-            Input::Swept(endpoint) => self.swept(now, endpoint, commands),
+            Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
             Input::Tick => {}
             Input::Shutdown => {
                 if self.phase == Phase::Running {
@@ -208,6 +210,11 @@ impl Dispatcher {
         })
     }
 
+    fn next_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
     fn find(&self, endpoint: EndpointId) -> Option<usize> {
         self.by_endpoint.get(&endpoint).copied()
     }
@@ -240,9 +247,13 @@ impl Dispatcher {
         commands: &mut Vec<Command>,
     ) {
         let lane = self.find_or_open(endpoint, commands);
-        if !self.lanes[lane].backlog.claim(delivery) {
-            commands.push(Command::TooLateToCancel(delivery));
-            return;
+        match self.lanes[lane].backlog.claim(delivery) {
+            Claim::Claimed => {}
+            Claim::Repeated => return,
+            Claim::Taken => {
+                commands.push(Command::TooLateToCancel(delivery));
+                return;
+            }
         }
         let record = Record::Cancel {
             delivery,

@@ -7,11 +7,13 @@
 mod anything;
 mod bench;
 mod breaker;
+
 mod disk;
 mod faults;
 mod given;
 mod memory;
 mod order;
+mod regressions;
 mod repeats;
 mod sending;
 mod sharing;

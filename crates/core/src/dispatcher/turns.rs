@@ -4,7 +4,7 @@
 //! endpoints nor one with a million deliveries crowds out the rest. A tenant may also hold only a
 //! share of the places: at most as many as are still to spare. One tenant whose receivers all hang
 //! thus fills half of the places and no more, the less there is to spare the less each one gets, and
-//! a tenant with nothing under way always finds a place.
+//! some places are kept for tenants that have nothing under way.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -138,6 +138,11 @@ impl Turns {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
+        self.unpark_one(spare);
+    }
+
+    /// A place came free that belonged to no tenant, which leaves `spare` places.
+    pub(super) fn vacated(&mut self, spare: usize) {
         self.unpark_one(spare);
     }
 

@@ -12,14 +12,29 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use crate::delivery::{Delivery, OrderingKey};
+use crate::delivery::{Delivery, OrderingKey, Status};
 use crate::id::DeliveryId;
 use crate::time::Timestamp;
 
 /// How many recently settled deliveries are remembered, in case word of their acceptance is late.
 const RECENT: usize = 64;
+/// How many deliveries may be settled during one fetch before its answer is not worth waiting for.
+const MAX_SETTLED: usize = 1_024;
+/// A claimed delivery: nothing that a fetch brings of it can be newer than what we are writing.
+const CLAIMED: u32 = u32::MAX;
+
+/// Whether a delivery could be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It is ours to change.
+    Claimed,
+    /// It was claimed before.
+    Repeated,
+    /// It has been taken, to be sent.
+    Taken,
+}
 
 /// What a fetch brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +67,8 @@ pub struct Backlog {
     /// Known deliveries whose row on disk has moved on without us.
     outdated: Vec<DeliveryId>,
     recent: VecDeque<DeliveryId>,
-    busy_keys: FxHashSet<OrderingKey>,
+    /// How many of each key are in flight or being recorded.
+    busy_keys: FxHashMap<OrderingKey, u32>,
     /// Something older than what is handed over may be on disk.
     tangled: bool,
 }
@@ -70,7 +86,7 @@ impl Backlog {
             fetching: None,
             outdated: Vec::new(),
             recent: VecDeque::new(),
-            busy_keys: FxHashSet::default(),
+            busy_keys: FxHashMap::default(),
             tangled: false,
         }
     }
@@ -81,6 +97,8 @@ impl Backlog {
         if self.ordered != ordered {
             self.ordered = ordered;
             self.spill();
+            // An answer by the old rule is of no use.
+            self.fetching = None;
             self.tangled = true;
             self.note_stored(now);
         }
@@ -110,6 +128,7 @@ impl Backlog {
     /// Takes a delivery that was just accepted, if there is room and nothing should go before it;
     /// otherwise it stays on disk.
     pub fn offer(&mut self, delivery: Delivery, now: Timestamp) {
+        let delivery = released(delivery);
         let Some(wanted_at) = delivery.wanted_at() else {
             panic!(
                 "{} was accepted in state {:?}",
@@ -142,15 +161,17 @@ impl Backlog {
 
     /// Takes the next delivery to send.
     pub fn take(&mut self) -> Option<Delivery> {
-        if !self.ordered {
-            return self.ready.pop_front();
-        }
-        let index = self
-            .ready
-            .iter()
-            .position(|delivery| self.is_free(delivery))?;
+        let index = if self.ordered {
+            let free = |delivery: &Delivery| self.is_free(delivery);
+            self.ready.iter().position(free)?
+        } else {
+            0
+        };
         let delivery = self.ready.remove(index)?;
-        self.busy_keys.extend(delivery.facts().ordering);
+        // Counted on any lane, for it may become an ordered one while this is in flight.
+        if let Some(key) = delivery.facts().ordering {
+            *self.busy_keys.entry(key).or_default() += 1;
+        }
         Some(delivery)
     }
 
@@ -200,6 +221,7 @@ impl Backlog {
     }
 
     fn take_in(&mut self, delivery: Delivery, settled: &[(DeliveryId, u32)]) {
+        let delivery = released(delivery);
         let (id, attempts) = (delivery.id(), delivery.facts().attempts);
         let Some(wanted_at) = delivery.wanted_at() else {
             panic!("{id} was fetched in state {:?}", delivery.status());
@@ -226,11 +248,8 @@ impl Backlog {
     /// A delivery that was taken is settled on disk: it waits there for another turn, or has ended.
     pub fn settled(&mut self, delivery: &Delivery, now: Timestamp) {
         let (id, ordering) = (delivery.id(), delivery.facts().ordering);
-        let first_attempts = self.known.remove(&id);
-        if let (Some(fetching), Some(attempts)) = (self.fetching.as_mut(), first_attempts) {
-            fetching.settled.push((id, attempts));
-        }
-        if first_attempts == Some(0) {
+        let attempts_before = self.forget(id, now);
+        if attempts_before == Some(0) {
             self.remember(id);
         }
         if delivery.wanted_at().is_some() {
@@ -246,18 +265,27 @@ impl Backlog {
         self.look_again(id, now);
     }
 
-    /// Ends what was claimed with [`Backlog::claim`].
+    /// Ends what was claimed with [`Backlog::claim`]. Somebody may have started the delivery all over
+    /// since, and whatever stood behind it may go now: the disk is worth a look.
     pub fn unclaim(&mut self, id: DeliveryId, now: Timestamp) {
+        self.forget(id, now);
+        self.remember(id);
+        self.note_stored(now);
+        self.look_again(id, now);
+    }
+
+    /// No longer knows a delivery, but remembers at which attempt it stood while a fetch that may
+    /// have seen it there is under way.
+    fn forget(&mut self, id: DeliveryId, now: Timestamp) -> Option<u32> {
         let attempts = self.known.remove(&id);
         if let (Some(fetching), Some(attempts)) = (self.fetching.as_mut(), attempts) {
             fetching.settled.push((id, attempts));
+            if fetching.settled.len() > MAX_SETTLED {
+                self.fetching = None;
+                self.note_stored(now);
+            }
         }
-        self.remember(id);
-        // Whatever stood behind it may go now.
-        if self.ordered {
-            self.note_stored(now);
-        }
-        self.look_again(id, now);
+        attempts
     }
 
     /// A delivery that was taken goes back to the disk untouched, to be looked at again at `again`.
@@ -269,19 +297,19 @@ impl Backlog {
         self.look_again(delivery.id(), again);
     }
 
-    /// Makes sure nobody takes a delivery that is being changed on disk. Says false if it has been
-    /// taken already.
-    pub fn claim(&mut self, id: DeliveryId) -> bool {
+    /// Makes sure nobody takes a delivery that is being changed on disk.
+    pub fn claim(&mut self, id: DeliveryId) -> Claim {
         if let Some(index) = self.ready.iter().position(|delivery| delivery.id() == id) {
             self.ready.remove(index);
-            return true;
+        } else if let Some(attempts) = self.known.get(&id) {
+            return if *attempts == CLAIMED {
+                Claim::Repeated
+            } else {
+                Claim::Taken
+            };
         }
-        if self.known.contains_key(&id) {
-            return false;
-        }
-        // Nothing that a fetch brings of it can be newer than what we are about to write.
-        self.known.insert(id, u32::MAX);
-        true
+        self.known.insert(id, CLAIMED);
+        Claim::Claimed
     }
 
     /// Sends everything in memory back to the disk.
@@ -291,10 +319,12 @@ impl Backlog {
         }
     }
 
-    /// Forgets what was known of the disk: everything there has just been ended.
+    /// Forgets what was known of the disk, and what is being read from it: everything there is about
+    /// to be ended.
     pub fn clear_stored(&mut self) {
         self.spill();
         self.stored_due = None;
+        self.fetching = None;
     }
 
     /// Ids in flight or being recorded: known, but not ready.
@@ -312,7 +342,7 @@ impl Backlog {
         delivery
             .facts()
             .ordering
-            .is_none_or(|key| !self.busy_keys.contains(&key))
+            .is_none_or(|key| !self.busy_keys.contains_key(&key))
     }
 
     fn shelve(&mut self, delivery: Delivery) {
@@ -344,8 +374,13 @@ impl Backlog {
     }
 
     fn free_key(&mut self, key: Option<OrderingKey>) {
-        if let Some(key) = key {
-            self.busy_keys.remove(&key);
+        if let Some(key) = key
+            && let Some(busy) = self.busy_keys.get_mut(&key)
+        {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy_keys.remove(&key);
+            }
         }
     }
 
@@ -362,6 +397,14 @@ impl Backlog {
         }
         self.recent.push_back(id);
     }
+}
+
+/// What is stored as held waits like any other once it is asked for: the gate is what holds it.
+fn released(mut delivery: Delivery) -> Delivery {
+    if delivery.status() == Status::Held {
+        delivery.release().expect("what is held can be released");
+    }
+    delivery
 }
 
 #[cfg(test)]

@@ -229,9 +229,21 @@ fn a_claimed_delivery_is_nobody_elses_until_it_is_settled() {
         backlog.offer(fresh(id), NOW);
     }
     backlog.take();
-    assert!(!backlog.claim(DeliveryId(1)), "it is in flight");
-    assert!(backlog.claim(DeliveryId(2)), "it is in memory");
-    assert!(backlog.claim(DeliveryId(9)), "it is on disk");
+    assert_eq!(
+        backlog.claim(DeliveryId(1)),
+        Claim::Taken,
+        "it is in flight"
+    );
+    assert_eq!(
+        backlog.claim(DeliveryId(2)),
+        Claim::Claimed,
+        "it is in memory"
+    );
+    assert_eq!(
+        backlog.claim(DeliveryId(9)),
+        Claim::Claimed,
+        "it is on disk"
+    );
     let claimed = [DeliveryId(1), DeliveryId(2), DeliveryId(9)];
     assert_eq!(backlog.taken(), claimed);
     backlog.note_stored(NOW);
@@ -247,7 +259,7 @@ fn a_claimed_delivery_is_nobody_elses_until_it_is_settled() {
 #[test]
 fn what_was_called_off_is_not_taken_when_its_acceptance_is_heard() {
     let mut backlog = Backlog::new(4);
-    assert!(backlog.claim(DeliveryId(1)));
+    assert_eq!(backlog.claim(DeliveryId(1)), Claim::Claimed);
     backlog.offer(fresh(1), NOW);
     backlog.unclaim(DeliveryId(1), NOW);
     backlog.offer(fresh(1), NOW);

@@ -11,7 +11,7 @@ mod health;
 mod rate;
 mod window;
 
-pub use backlog::{Backlog, Fetched};
+pub use backlog::{Backlog, Claim, Fetched};
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Signal, TripReason, Turnover};
 pub use gate::{Admission, Back, Gate, Standing};
 pub use health::{

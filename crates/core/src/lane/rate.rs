@@ -59,13 +59,15 @@ pub struct RateBucket {
 
 impl RateBucket {
     /// A bucket as it stands when the process begins: just used up, because the process before us
-    /// may have done so. Some `burst / rate` seconds into our life it is full.
+    /// may have done so. Some `burst / rate` seconds into our life it is full. The first request
+    /// waits a second at most, however low the rate.
     pub fn new(limit: RateLimit) -> RateBucket {
         let (interval_ns, tolerance_ns) = (limit.interval_ns(), limit.tolerance_ns());
+        let first_ns = interval_ns.min(NS_PER_SECOND as u64);
         RateBucket {
             interval_ns,
             tolerance_ns,
-            theoretical_arrival_ns: tolerance_ns.saturating_add(interval_ns),
+            theoretical_arrival_ns: tolerance_ns.saturating_add(first_ns),
         }
     }
 
@@ -157,6 +159,15 @@ mod tests {
         });
         assert_eq!(take_all(&mut bucket, Tick::START), 0);
         assert_eq!(take_all(&mut bucket, Tick(1_000)), 50);
+    }
+
+    #[test]
+    fn a_low_rate_does_not_wait_for_hours_after_a_restart() {
+        let hourly = RateLimit {
+            per_second: 1.0 / 3_600.0,
+            burst: 1,
+        };
+        assert_eq!(RateBucket::new(hourly).opens_at(), Tick(1_000));
     }
 
     #[test]

@@ -125,10 +125,12 @@ pub enum KeyError {
 }
 
 pub(super) fn check_count(count: usize) -> Result<(), KeyError> {
-    match count {
-        0 => Err(KeyError::NoKeys),
-        1..=MAX_KEYS => Ok(()),
-        _ => Err(KeyError::TooManyKeys { count }),
+    if count == 0 {
+        Err(KeyError::NoKeys)
+    } else if count > MAX_KEYS {
+        Err(KeyError::TooManyKeys { count })
+    } else {
+        Ok(())
     }
 }
 

@@ -33,11 +33,12 @@ impl PrivateKey {
             .split_first_chunk::<SEED_BYTES>()
             .ok_or(wrong_length.clone())?;
         let key = PrivateKey::from_seed(*seed);
-        match public.len() {
-            0 => Ok(key),
-            PUBLIC_BYTES if key.pair.public_key().as_ref() == public => Ok(key),
-            PUBLIC_BYTES => Err(KeyError::PublicKeyMismatch),
-            _ => Err(wrong_length),
+        if public.is_empty() || key.pair.public_key().as_ref() == public {
+            Ok(key)
+        } else if public.len() == PUBLIC_BYTES {
+            Err(KeyError::PublicKeyMismatch)
+        } else {
+            Err(wrong_length)
         }
     }
 

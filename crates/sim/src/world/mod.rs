@@ -127,6 +127,7 @@ enum Event {
     },
     Sweep {
         epoch: Epoch,
+        ticket: u64,
         endpoint: EndpointId,
         reason: DeadReason,
         except: Vec<DeliveryId>,
@@ -294,11 +295,12 @@ impl World {
             } => self.write(epoch, ticket, record),
             Event::Sweep {
                 epoch,
+                ticket,
                 endpoint,
                 reason,
                 except,
             } => {
-                self.sweep(epoch, endpoint, reason, &except);
+                self.sweep(epoch, ticket, endpoint, reason, &except);
             }
             Event::Alarm { epoch } => self.alarm(epoch),
             Event::Kill => self.crash(),

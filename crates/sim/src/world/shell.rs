@@ -95,6 +95,7 @@ impl World {
             }
             Command::TooLateToCancel(delivery) => self.cancelling.retain(|id| *id != delivery),
             Command::Sweep {
+                ticket,
                 endpoint,
                 reason,
                 except,
@@ -105,6 +106,7 @@ impl World {
                     delay_ms,
                     Event::Sweep {
                         epoch,
+                        ticket,
                         endpoint,
                         reason,
                         except,
@@ -312,6 +314,7 @@ impl World {
     pub(super) fn sweep(
         &mut self,
         epoch: Epoch,
+        ticket: u64,
         endpoint: EndpointId,
         reason: DeadReason,
         except: &[DeliveryId],
@@ -326,9 +329,7 @@ impl World {
         }
         self.note(|| format!("{} swept from {endpoint}", swept.len()));
         self.sweeping.retain(|other| *other != endpoint);
-        let delay_ms = self.dice.between(0, 5);
-        let input = Input::Swept(endpoint);
-        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+        self.answer(epoch, Input::Swept { ticket, endpoint });
     }
 
     pub(super) fn alarm(&mut self, epoch: Epoch) {
@@ -386,7 +387,7 @@ fn brief(input: &Input) -> String {
         | Input::Recorded { .. }
         | Input::RecordFailed { .. }
         | Input::Cancel { .. }
-        | Input::Swept(_)
+        | Input::Swept { .. }
         | Input::Tick
         | Input::Shutdown) => format!("{other:?}"),
     }

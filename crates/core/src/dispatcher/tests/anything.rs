@@ -3,14 +3,12 @@
 //! With every attempt the bench checks that the delivery waits, is in flight once, overtakes nothing
 //! and goes to an endpoint that is not shut, and that no limit is exceeded.
 
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
 use super::bench::Bench;
 use super::given::{down, ok, refused, settings, throttled, unhurried};
 use crate::classify::Outcome;
-use crate::delivery::{Delivery, Status};
+use crate::delivery::Delivery;
 use crate::dice::Dice;
 use crate::dispatcher::{Input, Limits, Ticket};
 use crate::id::{DeliveryId, EndpointId};
@@ -29,8 +27,6 @@ struct Ordeal {
     unheard: Vec<(Tick, Delivery)>,
     /// Written, but the dispatcher has not heard of it yet.
     written: Vec<Ticket>,
-    /// Somebody wanted these called off; nobody replays them.
-    called_off: BTreeSet<DeliveryId>,
     /// Answered long ago; to be answered again.
     old: Vec<Ticket>,
 }
@@ -85,7 +81,6 @@ impl Ordeal {
             endpoints,
             unheard: Vec::new(),
             written: Vec::new(),
-            called_off: BTreeSet::new(),
             old: Vec::new(),
         }
     }
@@ -217,7 +212,6 @@ impl Ordeal {
             .collect();
         if !waiting.is_empty() {
             let id = *self.dice.pick(&waiting);
-            self.called_off.insert(id);
             self.bench.cancel(id);
         }
     }
@@ -225,9 +219,8 @@ impl Ordeal {
     fn replay(&mut self) {
         let rows = self.bench.disk.rows();
         let ended: Vec<DeliveryId> = rows
-            .filter(|row| matches!(row.status(), Status::Succeeded | Status::Failed))
+            .filter(|row| row.status().is_terminal())
             .filter(|row| !self.is_sweeping(row.facts().endpoint))
-            .filter(|row| !self.called_off.contains(&row.id()))
             // An ordered lane keeps the order of deliveries, not that of their replays.
             .filter(|row| row.facts().ordering.is_none())
             .map(Delivery::id)
@@ -250,17 +243,8 @@ impl Ordeal {
             .dice
             .pick(&[Enabled, Enabled, Enabled, Paused, Disabled]);
         if standing == Disabled {
-            // What was read or accepted before a sweep must not come to light after it.
+            // What was accepted is handed over before somebody can ask for its endpoint to be shut.
             self.hear_all(|(_, it)| it.facts().endpoint == endpoint);
-            while let Some(index) = self
-                .bench
-                .fetches
-                .iter()
-                .position(|asked| asked.endpoint == endpoint)
-            {
-                self.bench.fetches.swap(0, index);
-                self.bench.fail_fetch();
-            }
         }
         self.bench.stand(endpoint, standing);
     }
@@ -276,7 +260,10 @@ impl Ordeal {
         self.bench.introduce(endpoint);
         self.bench.tell(Input::NoSuchEndpoint(endpoint));
         if !self.is_sweeping(endpoint) {
-            self.bench.tell(Input::Swept(endpoint));
+            self.bench.tell(Input::Swept {
+                ticket: 0,
+                endpoint,
+            });
         }
         if !self.old.is_empty() {
             let ticket = *self.dice.pick(&self.old);

@@ -33,6 +33,7 @@ pub(super) struct Asked {
 /// A sweep that nobody has answered yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Broom {
+    ticket: u64,
     pub(super) endpoint: EndpointId,
     pub(super) reason: DeadReason,
     pub(super) except: Vec<DeliveryId>,
@@ -166,6 +167,10 @@ impl Bench {
 
     pub(super) fn stand(&mut self, endpoint: EndpointId, standing: Standing) {
         if let Some(stored) = self.endpoints.get_mut(&endpoint) {
+            let shut = [Standing::Disabled, Standing::Deleted];
+            if shut.contains(&stored.standing) && !shut.contains(&standing) {
+                stored.health.start_afresh();
+            }
             stored.standing = standing;
         }
         self.tell(Input::Stand { endpoint, standing });
@@ -334,16 +339,19 @@ impl Bench {
     }
 
     /// Sweeps the disk without a word to the dispatcher yet.
-    pub(super) fn brush(&mut self) -> EndpointId {
+    pub(super) fn brush(&mut self) -> Input {
         let broom = self.sweeps.pop_front().expect("a sweep is asked for");
         self.disk
             .sweep(broom.endpoint, broom.reason, &broom.except, self.now.wall);
-        broom.endpoint
+        Input::Swept {
+            ticket: broom.ticket,
+            endpoint: broom.endpoint,
+        }
     }
 
     pub(super) fn answer_sweep(&mut self) {
-        let endpoint = self.brush();
-        self.tell(Input::Swept(endpoint));
+        let swept = self.brush();
+        self.tell(swept);
     }
 
     // Time.
@@ -477,18 +485,20 @@ impl Bench {
                 }
             }
             Command::Sweep {
+                ticket,
                 endpoint,
                 reason,
                 except,
             } => {
                 self.sweeps.push_back(Broom {
+                    ticket,
                     endpoint,
                     reason,
                     except,
                 });
                 if !self.by_hand.sweeps {
-                    let endpoint = self.brush();
-                    inputs.push_back(Input::Swept(endpoint));
+                    let swept = self.brush();
+                    inputs.push_back(swept);
                 }
             }
             Command::TooLateToCancel(_) | Command::Notify(_) | Command::Drained => {}

@@ -174,7 +174,10 @@ fn answers_that_nobody_awaits_change_nothing() {
         ticket,
         finish: Finish::Ran(down()),
     });
-    bench.tell(Input::Swept(endpoint));
+    bench.tell(Input::Swept {
+        ticket: 0,
+        endpoint,
+    });
     bench.tell(Input::NoSuchEndpoint(endpoint));
     bench.tell(Input::FetchFailed {
         ticket: 77,
@@ -205,7 +208,10 @@ fn answers_about_endpoints_nobody_knows_open_no_lane() {
     let endpoint = bench.endpoint(settings());
     bench.introduce(endpoint);
     bench.tell(Input::NoSuchEndpoint(endpoint));
-    bench.tell(Input::Swept(endpoint));
+    bench.tell(Input::Swept {
+        ticket: 0,
+        endpoint,
+    });
     bench.tell(Input::FetchFailed {
         ticket: 0,
         endpoint,

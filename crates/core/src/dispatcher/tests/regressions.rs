@@ -1,0 +1,321 @@
+//! What went wrong once. Each of these failed before it was mended.
+
+use super::bench::Bench;
+use super::given::{RETRY, down, gone, ok, ordered, refused, settings, unhurried};
+use crate::delivery::{DeadReason, State, Status};
+use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
+use crate::lane::{LaneSettings, Standing};
+use crate::time::Span;
+
+fn one_at_a_time() -> LaneSettings {
+    LaneSettings {
+        max_in_flight: 1,
+        ..unhurried()
+    }
+}
+
+/// A fetch asked for before a sweep and answered after it brings back what was swept.
+#[test]
+fn a_snapshot_from_before_a_sweep_sends_nothing() {
+    for answered_during_the_sweep in [false, true] {
+        let mut bench = Bench::new();
+        bench.by_hand.fetches = true;
+        bench.by_hand.sweeps = true;
+        let endpoint = bench.endpoint(settings());
+        let swept = bench.commit(endpoint, None);
+        let due = bench.now.wall;
+        bench.tell(Input::Work { endpoint, due });
+        bench.tell(Input::Work { endpoint, due });
+        bench.stand(endpoint, Standing::Disabled);
+        bench.stand(endpoint, Standing::Enabled);
+        if answered_during_the_sweep {
+            bench.answer_fetch();
+            bench.answer_sweep();
+        } else {
+            bench.answer_sweep();
+            bench.answer_fetch();
+        }
+        assert_eq!(bench.take_sent(), []);
+        assert_eq!(bench.disk.status(swept.id()), Status::Failed);
+    }
+}
+
+/// What was committed before the sweep but is heard of during it is swept on disk, and sent.
+#[test]
+fn what_is_heard_of_during_a_sweep_is_not_trusted_after_it() {
+    let mut bench = Bench::new();
+    bench.by_hand.sweeps = true;
+    let endpoint = bench.endpoint(one_at_a_time());
+    bench.accept(endpoint, 2);
+    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, Standing::Enabled);
+    bench.finish_all(ok());
+    let late = bench.accept_one(endpoint);
+    bench.take_sent();
+    while !bench.sweeps.is_empty() {
+        bench.answer_sweep();
+    }
+    assert_eq!(bench.take_sent(), []);
+    assert_eq!(bench.disk.status(late), Status::Failed);
+}
+
+/// A claim hides a replay: cancelled on disk, replayed, fetched, and only then `Recorded`.
+#[test]
+fn a_replay_of_what_was_just_called_off_is_not_lost() {
+    for told_before_the_fetch_ends in [false, true] {
+        for from_memory in [false, true] {
+            let mut bench = Bench::new();
+            bench.by_hand.records = true;
+            bench.by_hand.fetches = true;
+            let endpoint = bench.endpoint(one_at_a_time());
+            let flying = bench.accept_one(endpoint);
+            let id = if from_memory {
+                bench.accept_one(endpoint)
+            } else {
+                bench.commit(endpoint, None).id()
+            };
+            bench.cancel(id);
+            let ticket = bench.write();
+            bench.replay(id);
+            if told_before_the_fetch_ends {
+                bench.tell(Input::Recorded { ticket });
+                bench.answer_fetch();
+            } else {
+                bench.answer_fetch();
+                bench.tell(Input::Recorded { ticket });
+            }
+            bench.by_hand = Default::default();
+            while !bench.fetches.is_empty() {
+                bench.answer_fetch();
+            }
+            bench.finish(flying, ok());
+            bench.run(Span::from_mins(1), ok());
+            assert_eq!(bench.disk.status(id), Status::Succeeded);
+        }
+    }
+}
+
+/// A wish for an endpoint that turns out not to exist keeps its lane for ever.
+#[test]
+fn a_lane_opened_by_a_deletion_is_forgotten() {
+    for wish in [Standing::Deleted, Standing::Enabled, Standing::Disabled] {
+        let mut bench = Bench::new();
+        let endpoint = bench.endpoint(settings());
+        bench.unregister(endpoint);
+        bench.stand(endpoint, wish);
+        bench.pass(Span::from_hours(1));
+        assert_eq!(bench.dispatcher.lane_count(), 0, "{wish:?}");
+    }
+}
+
+fn disabled_by_refusals() -> (Bench, crate::id::EndpointId) {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    for _ in 0..100 {
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, refused());
+    }
+    assert_eq!(bench.standing(endpoint), Standing::Disabled);
+    (bench, endpoint)
+}
+
+fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, refused());
+    assert_eq!(bench.standing(endpoint), Standing::Enabled);
+}
+
+/// The fresh start is never written: a success after it changes nothing in memory, so no record
+/// carries the health, and a restart (or a rest of a minute) brings the hundred refusals back.
+#[test]
+fn a_fresh_start_outlives_the_process() {
+    let (mut bench, endpoint) = disabled_by_refusals();
+    bench.stand(endpoint, Standing::Enabled);
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, ok());
+    bench.pass(Span::from_mins(5));
+    survives_one_refusal(&mut bench, endpoint);
+}
+
+/// Enabled after its lane was forgotten, which is the usual case: there is no fresh start.
+#[test]
+fn enabling_a_forgotten_endpoint_is_a_fresh_start_too() {
+    let (mut bench, endpoint) = disabled_by_refusals();
+    bench.pass(Span::from_mins(5));
+    assert_eq!(bench.dispatcher.lane_count(), 0);
+    bench.stand(endpoint, Standing::Enabled);
+    survives_one_refusal(&mut bench, endpoint);
+}
+
+/// Disabled, then paused, then enabled: `stand` sets the gate before `settle_standing` looks.
+#[test]
+fn a_fresh_start_by_way_of_a_pause() {
+    let (mut bench, endpoint) = disabled_by_refusals();
+    bench.stand(endpoint, Standing::Paused);
+    bench.stand(endpoint, Standing::Enabled);
+    survives_one_refusal(&mut bench, endpoint);
+}
+
+/// With anything else due on disk, a delivery that makes us fall is fetched again at once.
+#[test]
+fn a_delivery_that_makes_us_fall_rests_even_beside_a_backlog() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 10,
+        ready_per_lane: 2,
+    });
+    let endpoint = bench.endpoint(one_at_a_time());
+    let poor = bench.accept(endpoint, 8)[0];
+    let mut falls = 0;
+    for _ in 0..50 {
+        if bench.flying.contains_key(&poor) {
+            bench.fall(poor);
+            falls += 1;
+        } else {
+            bench.finish_all(ok());
+        }
+    }
+    assert_eq!(falls, 1, "no time has passed");
+}
+
+/// What flew before the lane became ordered does not hold its key.
+#[test]
+fn order_holds_against_what_flew_before_it_was_asked_for() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    let older = bench.accept_keyed(endpoint, 7);
+    bench.change(endpoint, ordered());
+    let newer = bench.accept_keyed(endpoint, 7);
+    assert_eq!(bench.take_sent(), [older]);
+    bench.finish(older, ok());
+    assert_eq!(bench.take_sent(), [newer]);
+}
+
+/// A fetch asked for by the old rule is taken in under the new one.
+#[test]
+fn an_unordered_answer_is_not_taken_by_an_ordered_lane() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    let older = bench.accept_keyed(endpoint, 7);
+    bench.finish(older, down());
+    bench.by_hand.fetches = true;
+    let newer = bench.commit(endpoint, Some(7));
+    let due = bench.now.wall;
+    bench.tell(Input::Work { endpoint, due });
+    bench.take_sent();
+    bench.change(endpoint, ordered());
+    bench.answer_fetch();
+    assert_eq!(bench.take_sent(), [], "{} waits for its retry", older);
+    bench.by_hand.fetches = false;
+    while !bench.fetches.is_empty() {
+        bench.refresh_fetch();
+        bench.answer_fetch();
+    }
+    bench.run(RETRY.times(2), ok());
+    assert_eq!(bench.take_sent(), [older, newer.id()]);
+}
+
+/// A delivery that is stored as held panics the dispatcher when it is sent.
+#[test]
+fn a_delivery_stored_as_held_is_sent() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    let id = bench.commit(endpoint, None).id();
+    bench.disk.row_mut(id).hold().unwrap();
+    let due = bench.now.wall;
+    bench.tell(Input::Work { endpoint, due });
+    assert_eq!(bench.take_sent(), [id]);
+}
+
+/// Deleted while the record of its own disabling is being written: swept for the wrong reason.
+#[test]
+fn what_waits_for_a_deleted_endpoint_fails_as_deleted() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(one_at_a_time());
+    let ids = bench.accept(endpoint, 2);
+    bench.finish(ids[0], gone());
+    bench.stand(endpoint, Standing::Deleted);
+    bench.answer_record();
+    let State::Failed { reason, .. } = bench.disk.row(ids[1]).state() else {
+        panic!("it waits for nobody");
+    };
+    assert_eq!(reason, DeadReason::EndpointDeleted);
+}
+
+/// A cancel that comes twice is told it is too late, though the delivery is being called off.
+#[test]
+fn a_cancel_that_comes_twice_is_not_too_late() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(one_at_a_time());
+    let ids = bench.accept(endpoint, 2);
+    bench.cancel(ids[1]);
+    bench.listen();
+    bench.cancel(ids[1]);
+    let said = bench.listen();
+    assert!(
+        !said.contains(&Command::TooLateToCancel(ids[1])),
+        "{said:?}"
+    );
+}
+
+/// New work during the pause after a failed fetch ends the pause.
+#[test]
+fn a_disk_that_failed_is_left_alone_whatever_comes() {
+    let mut bench = Bench::new();
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(settings());
+    let due = bench.now.wall;
+    bench.tell(Input::Work { endpoint, due });
+    bench.fail_fetch();
+    bench.tell(Input::Work { endpoint, due });
+    assert!(bench.fetches.is_empty(), "the disk has failed just now");
+    bench.pass(STORE_PAUSE);
+    assert_eq!(bench.fetches.len(), 1);
+}
+
+/// A pause of our own is counted on the wall clock: set back a day, it lasts a day.
+#[test]
+fn a_pause_of_our_own_does_not_outlast_a_clock_set_back() {
+    let mut bench = Bench::new();
+    bench.by_hand.fetches = true;
+    let endpoint = bench.endpoint(settings());
+    // Due long ago, so it is due by any clock.
+    bench.set_back(Span::from_days(3));
+    let id = bench.commit(endpoint, None).id();
+    bench.set_forward(Span::from_days(3));
+    let due = bench.now.wall;
+    bench.tell(Input::Work { endpoint, due });
+    bench.fail_fetch();
+    bench.set_back(Span::from_days(1));
+    bench.tell(Input::Tick);
+    bench.by_hand.fetches = false;
+    bench.pass(Span::from_mins(1));
+    assert_eq!(bench.take_sent(), [id]);
+}
+
+/// Places that cancels give back do not wake the tenants who wait for them.
+#[test]
+fn places_given_back_by_cancels_are_used_at_once() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 10,
+        ready_per_lane: 16,
+    });
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(unhurried());
+    let calm = bench.endpoint_of("calm", unhurried());
+    for _ in 0..5 {
+        let id = bench.commit(calm, None).id();
+        bench.cancel(id);
+    }
+    bench.accept(endpoint, 10);
+    let before = bench.flying.len();
+    for _ in 0..5 {
+        bench.answer_record();
+    }
+    bench.tell(Input::Tick);
+    assert!(
+        bench.flying.len() > before,
+        "{before} in flight, then the same"
+    );
+}
