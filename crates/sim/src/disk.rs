@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use posthaste_core::delivery::{DeadReason, Delivery, IllegalTransition, OrderingKey, Status};
-use posthaste_core::dispatcher::{Introduction, Record};
+use posthaste_core::dispatcher::{AttemptRecord, Introduction, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{Fetched, Health, LaneSettings, Standing};
 use posthaste_core::time::Timestamp;
@@ -177,6 +177,11 @@ impl Disk {
                 }
             }
         }
+    }
+
+    /// Writes a record whatever its row looks like: a bug to be planted.
+    pub(crate) fn overwrite(&mut self, attempt: &AttemptRecord) {
+        self.put(attempt.delivery.clone());
     }
 
     /// Fails what waits for an endpoint. Says which.

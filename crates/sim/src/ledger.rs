@@ -66,6 +66,7 @@ pub struct Ledger {
     keys: BTreeMap<u64, EventId>,
     delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
     undisturbed_since_ms: u64,
+    clock_jumped: bool,
     latest_wall: Timestamp,
     broken: Option<Broken>,
     sends: u64,
@@ -96,6 +97,7 @@ impl Ledger {
             keys: BTreeMap::new(),
             delays_ms: BTreeMap::new(),
             undisturbed_since_ms: 0,
+            clock_jumped: false,
             latest_wall: Timestamp::default(),
             broken: None,
             sends: 0,
@@ -183,6 +185,11 @@ impl Ledger {
     /// Something happened that slows everybody down until `until_ms`.
     pub fn disturbed(&mut self, until_ms: u64) {
         self.undisturbed_since_ms = self.undisturbed_since_ms.max(until_ms);
+    }
+
+    /// The wall clock jumps.
+    pub fn clock_jumped(&mut self) {
+        self.clock_jumped = true;
     }
 
     /// The wall clock shows this.
@@ -505,9 +512,21 @@ impl Ledger {
     }
 
     /// A new process begins with what is on disk.
-    pub fn restarted(&mut self, disk: &Disk) {
+    pub fn restarted(&mut self, disk: &Disk, at_ms: u64, wall: Timestamp) {
         for (endpoint, row) in disk.endpoints() {
-            self.book(*endpoint).tripped = row.health.trip.is_some();
+            let quiet = row
+                .health
+                .quiet_until
+                .map_or(Span::ZERO, |until| until.since(wall));
+            // What was asked for is stored by the wall clock; one that jumps takes it along.
+            let quiet_ms = if self.clock_jumped {
+                0
+            } else {
+                quiet.as_millis()
+            };
+            let book = self.book(*endpoint);
+            book.tripped = row.health.trip.is_some();
+            book.quiet_until_ms = at_ms + quiet_ms;
         }
     }
 

@@ -47,6 +47,33 @@ pub enum Oracle {
     OneEventPerKey,
 }
 
+impl Oracle {
+    /// Every oracle there is.
+    pub const ALL: [Oracle; 21] = [
+        Oracle::EverythingEnds,
+        Oracle::AttemptsWithinPolicy,
+        Oracle::OurFaultsSpendNothing,
+        Oracle::NoRetryBeyondTheDeadline,
+        Oracle::EveryResultIsKept,
+        Oracle::OneAtATime,
+        Oracle::CleanStop,
+        Oracle::NothingAfterShut,
+        Oracle::NothingAfterCancel,
+        Oracle::NothingAfterTheEnd,
+        Oracle::TerminalStays,
+        Oracle::OthersUndisturbed,
+        Oracle::WithinTheWindow,
+        Oracle::WithinTheRate,
+        Oracle::GentleRecovery,
+        Oracle::OneProbe,
+        Oracle::RetryAfterIsHonoured,
+        Oracle::NoWave,
+        Oracle::NotEarly,
+        Oracle::InOrder,
+        Oracle::OneEventPerKey,
+    ];
+}
+
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {

@@ -9,7 +9,7 @@ use posthaste_core::classify::{Fault, Outcome};
 use posthaste_core::delivery::{Delivery, Facts, Trigger};
 use posthaste_core::dispatcher::{Command, Finish, Input, Introduction};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{LaneSettings, RateLimit, Standing};
+use posthaste_core::lane::{Health, LaneSettings, RateLimit, Standing};
 use posthaste_core::policy::{Jitter, RetryPolicy};
 use posthaste_core::time::Span;
 
@@ -54,11 +54,21 @@ pub enum Bug {
     DeafToRetryAfter,
     /// The order within a key is ignored.
     IgnoresOrder,
+    /// After an absence the saved-up burst goes out at once.
+    HurriesBack,
+    /// A restart forgets that a breaker had tripped.
+    ForgetsTheTrip,
+    /// Retries are fetched an hour before their time.
+    RetriesEarly,
+    /// The process says it has drained while attempts are under way.
+    DrainsTooSoon,
+    /// A late record is written over a delivery that has ended.
+    OverwritesTheEnd,
 }
 
 impl Bug {
     /// Every bug, with an oracle that must see it.
-    pub const ALL: [(Bug, Oracle); 18] = [
+    pub const ALL: [(Bug, Oracle); 23] = [
         (Bug::ResultLost, Oracle::OneAtATime),
         (Bug::NeverProbes, Oracle::EverythingEnds),
         (Bug::WindowOffByOne, Oracle::WithinTheWindow),
@@ -77,6 +87,11 @@ impl Bug {
         (Bug::Unfair, Oracle::OthersUndisturbed),
         (Bug::DeafToRetryAfter, Oracle::RetryAfterIsHonoured),
         (Bug::IgnoresOrder, Oracle::InOrder),
+        (Bug::HurriesBack, Oracle::GentleRecovery),
+        (Bug::ForgetsTheTrip, Oracle::OneProbe),
+        (Bug::RetriesEarly, Oracle::NotEarly),
+        (Bug::DrainsTooSoon, Oracle::CleanStop),
+        (Bug::OverwritesTheEnd, Oracle::TerminalStays),
     ];
 
     /// What becomes of an input on its way to the dispatcher; nothing if it is lost.
@@ -165,6 +180,24 @@ impl Bug {
                 ordered: false,
                 ..settings
             },
+            Bug::HurriesBack => LaneSettings {
+                rate: RateLimit {
+                    per_second: settings.rate.per_second + f64::from(settings.rate.burst) / 2.0,
+                    burst: 1,
+                },
+                ..settings
+            },
+            Bug::ForgetsTheTrip => {
+                let trip = None;
+                let health = Health {
+                    trip,
+                    ..introduction.health
+                };
+                return Introduction {
+                    health,
+                    ..introduction
+                };
+            }
             Bug::Unfair => {
                 let tenant = "everybody".parse().expect("a name");
                 return Introduction {
@@ -183,7 +216,10 @@ impl Bug {
             | Bug::ForgetsKeys
             | Bug::ForgetsAfterRestart
             | Bug::HandsOverTwice
-            | Bug::DeafToRetryAfter => settings,
+            | Bug::DeafToRetryAfter
+            | Bug::RetriesEarly
+            | Bug::DrainsTooSoon
+            | Bug::OverwritesTheEnd => settings,
         };
         Introduction {
             settings: Arc::new(tampered),

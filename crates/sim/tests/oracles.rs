@@ -1,5 +1,6 @@
 //! The core keeps its promises in every kind of weather, and the oracles would notice if it did not.
 
+use posthaste_sim::oracle::Oracle;
 use posthaste_sim::planted::Bug;
 use posthaste_sim::world::run;
 
@@ -52,6 +53,14 @@ fn every_planted_bug_is_seen_by_its_oracle() {
             caught,
             "{bug:?} was not seen by {oracle:?}; seen by {seen:?}"
         );
+    }
+}
+
+#[test]
+fn for_every_oracle_a_bug_is_planted() {
+    for oracle in Oracle::ALL {
+        let planted = Bug::ALL.iter().any(|(_, by)| *by == oracle);
+        assert!(planted, "nothing shows that {oracle:?} can fail");
     }
 }
 

@@ -154,10 +154,11 @@ impl Health {
         self.trip = None;
     }
 
-    /// Forgets everything: the endpoint starts afresh.
+    /// Forgets every failure: the endpoint starts afresh. What its receiver asked for still stands.
     pub fn start_afresh(&mut self) {
         *self = Health {
             revision: self.revision + 1,
+            quiet_until: self.quiet_until,
             ..Health::default()
         };
     }
@@ -256,8 +257,13 @@ mod tests {
         let mut older = Health::default();
         older.note_recovered();
         let mut newer = older.clone();
-        newer.start_afresh();
         newer.permanent_failures = 5;
+        newer.quiet_until = Some(START);
+        newer.start_afresh();
+        assert_eq!(
+            (newer.permanent_failures, newer.quiet_until),
+            (0, Some(START))
+        );
         stored.update(&newer);
         stored.update(&older);
         assert_eq!(stored, newer);

@@ -364,7 +364,8 @@ impl World {
             stopping: false,
         });
         self.note(|| format!("process {} starts", epoch.0));
-        self.ledger.restarted(&self.disk);
+        let (at_ms, wall) = (self.agenda.now_ms(), self.now().wall);
+        self.ledger.restarted(&self.disk, at_ms, wall);
         self.ledger.disturbed(self.agenda.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
             let forgotten =
@@ -407,7 +408,11 @@ impl World {
             let epoch = process.epoch;
             self.note(|| format!("process {} is asked to stop", epoch.0));
             self.ledger.disturbed(u64::MAX);
-            self.hear(epoch, Input::Shutdown);
+            if self.bug == Some(Bug::DrainsTooSoon) {
+                self.drained();
+            } else {
+                self.hear(epoch, Input::Shutdown);
+            }
         }
     }
 
@@ -415,6 +420,7 @@ impl World {
         const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
         let by_ms = self.dice.between(0, 2 * DAY_MS as u64) as i64 - DAY_MS;
         self.wall_offset_ms += by_ms;
+        self.ledger.clock_jumped();
         self.note(|| format!("the wall clock jumps by {by_ms} ms"));
         // The shell looks at the clock at least once a second.
         if let Some(process) = &self.process {

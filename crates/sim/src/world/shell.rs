@@ -4,6 +4,7 @@ use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
 use posthaste_core::dispatcher::{Attempt, Command, Finish, Input, News, Notice, Record, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::Span;
 
 use super::{Event, Query, World};
 use crate::disk::{Epoch, Written};
@@ -62,6 +63,12 @@ impl World {
                 limit,
                 ordered,
             } => {
+                let early = self.bug == Some(Bug::RetriesEarly);
+                let due_by = due_by.after(if early {
+                    Span::from_hours(1)
+                } else {
+                    Span::ZERO
+                });
                 let query = Query {
                     ticket,
                     endpoint,
@@ -125,7 +132,7 @@ impl World {
         }
     }
 
-    fn drained(&mut self) {
+    pub(super) fn drained(&mut self) {
         let stopping = self
             .process
             .as_ref()
@@ -290,6 +297,12 @@ impl World {
             (Record::Attempt(attempt), Written::Applied) => {
                 self.ledger.written(epoch, &before, attempt);
             }
+            (Record::Attempt(attempt), Written::Superseded)
+                if self.bug == Some(Bug::OverwritesTheEnd) =>
+            {
+                self.disk.overwrite(attempt);
+                self.ledger.written(epoch, &before, attempt);
+            }
             (Record::Attempt(attempt), Written::Superseded) => {
                 self.ledger.superseded(epoch, attempt);
             }
@@ -297,6 +310,15 @@ impl World {
                 self.cancelling.retain(|other| *other != id);
             }
             (Record::Attempt(_) | Record::Cancel { .. }, Written::Fenced) => return,
+        }
+        if self.bug == Some(Bug::OverwritesTheEnd) {
+            let record = record.clone();
+            let again = Event::Write {
+                epoch,
+                ticket,
+                record,
+            };
+            self.agenda.plan(600_000, again);
         }
         if self.strikes(self.weather.faults.answer_lost) {
             self.disk_fails(0);
