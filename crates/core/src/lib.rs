@@ -13,6 +13,7 @@
 //! | [`lane`] | whether one endpoint may be sent to now |
 //! | [`dispatcher`] | who is sent to next, over all endpoints |
 //! | [`ingest`] | whether an event is new |
+//! | [`subscription`] | which endpoints want it |
 //! | [`sign`] | how a request proves where it came from |
 //! | [`address`] | which destinations may be called at all |
 
@@ -27,4 +28,5 @@ pub mod lane;
 pub mod mistakes;
 pub mod policy;
 pub mod sign;
+pub mod subscription;
 pub mod time;

@@ -9,8 +9,10 @@
 //!
 //! All three count whole milliseconds and saturate instead of overflowing.
 
+mod rfc3339;
 mod span;
 
+pub use rfc3339::TimestampError;
 pub use span::{MAX_SPAN, Span, SpanError};
 
 use serde::{Deserialize, Serialize};

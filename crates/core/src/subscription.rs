@@ -1,0 +1,171 @@
+//! Which events an endpoint wants.
+//!
+//! An endpoint lists patterns; none at all means every event. A pattern is the name of a type, or ends
+//! in `.*`, which stands for the rest of a name after a dot: `invoice.*` wants `invoice.paid` and
+//! `invoice.line.added`, but neither `invoice` nor `invoices.paid`. `*` alone wants everything.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name an event type may have.
+pub const MAX_EVENT_TYPE_CHARS: usize = 128;
+/// The most patterns one endpoint may list.
+pub const MAX_PATTERNS: usize = 100;
+
+/// The type of an event: `invoice.paid`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventType(String);
+
+/// What an endpoint wants: one type, or all below a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Everything.
+    All,
+    /// This type.
+    Exactly(EventType),
+    /// Every type below this name.
+    Below(EventType),
+}
+
+/// Why a text is no event type or pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventTypeError {
+    /// It is no name.
+    #[error(
+        "must be 1 to {MAX_EVENT_TYPE_CHARS} letters, digits, '_' or '-' in parts joined by dots, \
+         such as invoice.paid"
+    )]
+    Name,
+    /// It has a star where none may be.
+    #[error("may have '*' only alone or as the last part, such as invoice.*")]
+    Star,
+}
+
+impl EventType {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for EventType {
+    type Err = EventTypeError;
+
+    fn from_str(text: &str) -> Result<EventType, EventTypeError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        let fits = text.len() <= MAX_EVENT_TYPE_CHARS
+            && text
+                .split('.')
+                .all(|part| !part.is_empty() && part.bytes().all(allowed));
+        if fits {
+            Ok(EventType(text.to_owned()))
+        } else {
+            Err(EventTypeError::Name)
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = EventTypeError;
+
+    fn from_str(text: &str) -> Result<Pattern, EventTypeError> {
+        if text == "*" {
+            return Ok(Pattern::All);
+        }
+        match text.strip_suffix(".*") {
+            Some(name) if name.contains('*') => Err(EventTypeError::Star),
+            Some(name) => name.parse().map(Pattern::Below),
+            None if text.contains('*') => Err(EventTypeError::Star),
+            None => text.parse().map(Pattern::Exactly),
+        }
+    }
+}
+
+impl Pattern {
+    /// Whether it wants events of this type.
+    pub fn wants(&self, event_type: &EventType) -> bool {
+        match self {
+            Pattern::All => true,
+            Pattern::Exactly(wanted) => wanted == event_type,
+            Pattern::Below(name) => event_type
+                .0
+                .strip_prefix(&name.0)
+                .is_some_and(|rest| rest.starts_with('.')),
+        }
+    }
+}
+
+/// Whether an endpoint with these patterns wants events of this type.
+pub fn wants(patterns: &[Pattern], event_type: &EventType) -> bool {
+    patterns.is_empty() || patterns.iter().any(|pattern| pattern.wants(event_type))
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::All => f.write_str("*"),
+            Pattern::Exactly(name) => write!(f, "{name}"),
+            Pattern::Below(name) => write!(f, "{name}.*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(patterns: &[&str], event_type: &str) -> bool {
+        let patterns: Vec<Pattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
+        wants(&patterns, &event_type.parse().unwrap())
+    }
+
+    #[test]
+    fn no_pattern_wants_everything() {
+        assert!(wanted(&[], "invoice.paid"));
+        assert!(wanted(&["*"], "invoice.paid"));
+    }
+
+    #[test]
+    fn a_star_stands_for_the_rest_after_a_dot() {
+        for (event_type, expected) in [
+            ("invoice.paid", true),
+            ("invoice.line.added", true),
+            ("invoice", false),
+            ("invoices.paid", false),
+            ("old.invoice.paid", false),
+            ("Invoice.paid", false),
+        ] {
+            assert_eq!(wanted(&["invoice.*"], event_type), expected, "{event_type}");
+        }
+        assert!(wanted(&["user.created", "invoice.*"], "user.created"));
+        assert!(!wanted(
+            &["user.created", "invoice.*"],
+            "user.created.twice"
+        ));
+    }
+
+    #[test]
+    fn patterns_print_as_they_read() {
+        for text in ["*", "a", "a.b", "a.b.*", "a_1.B-2.*"] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told_why() {
+        let long = "x".repeat(MAX_EVENT_TYPE_CHARS + 1);
+        for text in ["", ".", "a.", ".a", "a..b", "a b", "ä", "a/b", &long, ".*"] {
+            assert_eq!(text.parse::<Pattern>(), Err(EventTypeError::Name), "{text}");
+        }
+        for text in ["**", "a*", "*.a", "a.*.b", "a.*.*", "a.b*"] {
+            assert_eq!(text.parse::<Pattern>(), Err(EventTypeError::Star), "{text}");
+        }
+        assert_eq!("a.*".parse::<EventType>(), Err(EventTypeError::Name));
+    }
+}
