@@ -24,6 +24,7 @@ pub mod dice;
 pub mod dispatcher;
 pub mod id;
 pub mod ingest;
+pub mod json;
 pub mod lane;
 pub mod mistakes;
 pub mod policy;

@@ -10,7 +10,9 @@ const PATIENCE: u64 = 400;
 fn all_clean(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         if let Err(failure) = run(seed, None) {
-            panic!("{failure}\n\nAgain: cargo run --release -p posthaste-sim -- {seed}");
+            panic!(
+                "{failure}\n\nAgain: cargo run --release -p posthaste-sim --example seeds -- {seed}"
+            );
         }
     }
 }

@@ -22,9 +22,9 @@ pub struct AttemptWindow {
 /// A policy, explained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Every attempt that can happen if each one fails at once.
+    /// Every attempt to be expected if each one fails at once.
     pub attempts: Vec<AttemptWindow>,
-    /// When the last attempt has failed, at the latest.
+    /// When nothing more is tried, at the latest.
     pub gives_up_ms: u64,
     /// The limit of time: no attempt is set beyond it.
     pub deadline_ms: u64,
@@ -43,7 +43,11 @@ impl RetryPolicy {
         };
         let deadline_ms = self.give_up_after.as_millis();
         let attempts = self.windows(first, 0, None, deadline_ms);
-        let gives_up_ms = attempts.last().map_or(0, |last| last.latest_ms);
+        let cut_short = attempts.len() < self.max_attempts as usize;
+        let gives_up_ms = match attempts.last() {
+            Some(last) if !cut_short => last.latest_ms,
+            Some(_) | None => deadline_ms,
+        };
         let words = self.words(&attempts);
         Explanation {
             attempts,
@@ -55,8 +59,8 @@ impl RetryPolicy {
 
     /// The window of an attempt that is set, and those of the attempts that may follow it.
     ///
-    /// `spent` attempts came before `first`, and `previous` was the delay before it. An attempt
-    /// that can only fall after `deadline_ms` is not listed; one that may is cut off there.
+    /// `spent` attempts came before `first`, and `previous` was the delay before it. An attempt that
+    /// is more likely to fall after `deadline_ms` than before is not to be expected, and not listed.
     pub fn windows(
         &self,
         first: AttemptWindow,
@@ -75,11 +79,10 @@ impl RetryPolicy {
                 expected_ms: last.expected_ms.saturating_add(delay.expected_ms),
                 latest_ms: last.latest_ms.saturating_add(delay.latest_ms),
             };
-            if last.earliest_ms > deadline_ms {
+            if last.expected_ms > deadline_ms {
                 break;
             }
             windows.push(AttemptWindow {
-                expected_ms: last.expected_ms.min(deadline_ms),
                 latest_ms: last.latest_ms.min(deadline_ms),
                 ..last
             });
@@ -202,18 +205,27 @@ mod tests {
             },
             jitter: Jitter::Proportional { fraction: 0.5 },
             max_attempts: 100,
-            give_up_after: Span::from_secs(100),
+            give_up_after: Span::from_secs(130),
             rules: Vec::new(),
         };
+        let explanation = policy.explain();
+        // After 60 and 120 seconds on average; a third retry at 180 is not to be expected.
+        let expected: Vec<u64> = explanation.attempts.iter().map(|a| a.expected_ms).collect();
+        assert_eq!(expected, [0, 60_000, 120_000]);
+        assert_eq!(explanation.attempts[2].latest_ms, 130_000);
+        assert_eq!(explanation.gives_up_ms, 130_000);
+    }
+
+    #[test]
+    fn a_deadline_does_not_squeeze_delays() {
+        let policy = RetryPolicy {
+            max_attempts: 20,
+            ..Preset::Recommended.policy()
+        };
         let attempts = policy.explain().attempts;
-        // Retries at the earliest after 30, 60 and 90 seconds; never a fourth at 120.
-        assert_eq!(attempts.len(), 4);
-        assert!(attempts.iter().all(|a| a.latest_ms <= 100_000));
-        assert!(
-            attempts
-                .iter()
-                .all(|a| a.earliest_ms <= a.expected_ms && a.expected_ms <= a.latest_ms)
-        );
+        let day_ms = Span::from_hours(24).as_millis();
+        assert_eq!(attempts.len(), 10);
+        assert_eq!(attempts[9].expected_ms - attempts[8].expected_ms, day_ms);
     }
 
     /// What is explained is what happens: the mean of many histories is the expected time, and none
@@ -284,6 +296,6 @@ mod tests {
         };
         let explanation = policy.explain();
         assert!(explanation.attempts.len() > 64);
-        assert!(explanation.gives_up_ms <= explanation.deadline_ms);
+        assert_eq!(explanation.gives_up_ms, explanation.deadline_ms);
     }
 }

@@ -1,7 +1,10 @@
 //! A policy in words, for the person who asks what happens next.
 
 use super::{AttemptWindow, Backoff, Jitter, RetryPolicy};
-use crate::classify::{AMBIGUOUS_RETRIES, Rule, Then};
+use crate::classify::{
+    AMBIGUOUS_RETRIES, FailureKind, Fault, HttpStatus, Meaning, On, Outcome, Row, Rule, Then,
+    classify,
+};
 use crate::time::Span;
 
 /// More delays than this are not spelled out.
@@ -69,34 +72,53 @@ impl RetryPolicy {
 
     fn limits_in_words(&self, attempts: &[AttemptWindow]) -> String {
         let deadline = self.give_up_after.about();
-        let cut_short = (attempts.len() as u32) < self.max_attempts
-            || attempts
-                .last()
-                .is_some_and(|last| last.latest_ms >= self.give_up_after.as_millis());
-        if cut_short {
+        if attempts.len() < self.max_attempts as usize {
             format!(
                 "Gives up {deadline} after the event was due, even if fewer than {} attempts were made.",
                 self.max_attempts
             )
         } else {
             format!(
-                "Gives up when the last attempt has failed; nothing is tried later than {deadline} \
+                "Gives up when the last attempt has failed; no retry is set for later than {deadline} \
                  after the event was due."
             )
         }
     }
 
+    /// The endpoint's own rules, and of the defaults those that they leave standing.
     fn rules_in_words(&self) -> String {
+        let mut sentences: Vec<String> = Vec::new();
         let own: Vec<String> = self.rules.iter().map(rule_in_words).collect();
-        let defaults = format!(
-            "Answers 404, 409, 425 and names that do not resolve are tried again {} at most; \
-             other 4xx and all 3xx not at all.",
-            times(AMBIGUOUS_RETRIES)
-        );
-        if own.is_empty() {
-            defaults
-        } else {
-            format!("By its own rules {}; then: {defaults}", own.join(", "))
+        if !own.is_empty() {
+            sentences.push(format!("By its own rules, {}.", joined(&own)));
+        }
+        let mut ambiguous: Vec<String> = Vec::new();
+        for code in [404, 409, 425] {
+            if self.leaves_standing(answer(code)) {
+                ambiguous.push(code.to_string());
+            }
+        }
+        if self.leaves_standing(Outcome::Failed(Fault::Dns)) {
+            ambiguous.push("names that do not resolve".to_owned());
+        }
+        if !ambiguous.is_empty() {
+            let (what, often) = (joined(&ambiguous), times(AMBIGUOUS_RETRIES));
+            sentences.push(format!("Tries again {often} at most after {what}."));
+        }
+        if self.leaves_standing(answer(400)) && self.leaves_standing(answer(301)) {
+            sentences.push("Other 4xx and all 3xx are final.".to_owned());
+        }
+        sentences.join(" ")
+    }
+
+    /// True if no rule of the endpoint's own decides about this outcome.
+    fn leaves_standing(&self, outcome: Outcome) -> bool {
+        match classify(outcome, &self.rules) {
+            Meaning::Success => true,
+            Meaning::Failure(failure) => match failure.row {
+                Row::Status(_) | Row::Kind(_) => true,
+                Row::Rule(_) => false,
+            },
         }
     }
 
@@ -135,17 +157,41 @@ fn grouped(delays: &[Span]) -> Vec<String> {
 }
 
 fn rule_in_words(rule: &Rule) -> String {
-    let on = serde_json::to_value(rule.on).ok();
-    let on = on
-        .as_ref()
-        .and_then(serde_json::Value::as_str)
-        .unwrap_or_default();
+    let on = match rule.on {
+        On::Status(status) => format!("an answer of {}", status.code()),
+        On::Class(class) => format!("an answer of {class}xx"),
+        On::Kind(FailureKind::Http) => "any answer but 2xx".to_owned(),
+        On::Kind(FailureKind::Timeout) => "a timeout".to_owned(),
+        On::Kind(FailureKind::Dns) => "a name that does not resolve".to_owned(),
+        On::Kind(FailureKind::Tls) => "a TLS failure".to_owned(),
+        On::Kind(FailureKind::Connection) => "a failed connection".to_owned(),
+        On::Kind(FailureKind::Validation) => "a forbidden destination".to_owned(),
+        On::Kind(FailureKind::WebhookDisabled | FailureKind::Unknown) => {
+            "an unknown failure".to_owned()
+        }
+    };
     match rule.then {
-        Then::Fail => format!("{on} is final"),
+        Then::Fail | Then::Retry { limit: Some(0) } => format!("{on} is final"),
         Then::Retry { limit: None } => format!("{on} is tried again"),
         Then::Retry { limit: Some(limit) } => {
             format!("{on} is tried again {} at most", times(limit))
         }
+    }
+}
+
+/// A list as one says it: `a, b and c`.
+fn joined(items: &[String]) -> String {
+    match items.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        Some((only, _)) => only.clone(),
+        None => String::new(),
+    }
+}
+
+fn answer(code: u16) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::new(code).expect("a status"),
+        retry_after: None,
     }
 }
 
@@ -170,9 +216,9 @@ mod tests {
             "Tries at once; if that fails, tries again after about 10 s, then 30 s, then 2 min, \
              then 10 min, then 30 min, then 2 hours, then 8 hours, then 24 hours: 9 attempts over \
              about 35 hours, 42 hours at most. Each delay varies by 20 % to either side. Gives up \
-             when the last attempt has failed; nothing is tried later than 3 days after the event \
-             was due. Answers 404, 409, 425 and names that do not resolve are tried again 3 times \
-             at most; other 4xx and all 3xx not at all."
+             when the last attempt has failed; no retry is set for later than 3 days after the \
+             event was due. Tries again 3 times at most after 404, 409, 425 and names that do not \
+             resolve. Other 4xx and all 3xx are final."
         );
     }
 
@@ -193,7 +239,10 @@ mod tests {
         assert!(hurried.contains("6 attempts over 5 min."), "{hurried}");
         assert!(hurried.contains("even if fewer than 50"), "{hurried}");
         assert!(
-            hurried.contains("404 is final, dns is tried again once at most"),
+            hurried.contains(
+                "By its own rules, an answer of 404 is final and a name that does not resolve is \
+                 tried again once at most. Tries again 3 times at most after 409 and 425."
+            ),
             "{hurried}"
         );
     }

@@ -18,7 +18,8 @@ const MAX_FACTOR: f64 = 1_000.0;
 
 impl RetryPolicy {
     /// Reads a policy from JSON: a preset, a policy written out, or a preset with some fields
-    /// changed. What is absent is as in the preset, or as in `recommended` if none is named.
+    /// changed. Without a preset a backoff is required; whatever else is absent is as in the preset,
+    /// or as in `recommended` if none is named.
     pub fn from_json(document: &Value) -> Result<RetryPolicy, Mistakes> {
         let mut mistakes = Mistakes::default();
         let policy = Fields::open(document, "", &mut mistakes).and_then(RetryPolicy::read);

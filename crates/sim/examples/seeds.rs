@@ -1,4 +1,5 @@
-//! Runs many seeds of the virtual world: `cargo run --release -p posthaste-sim -- FIRST COUNT`.
+//! Runs many seeds of the virtual world:
+//! `cargo run --release -p posthaste-sim --example seeds -- FIRST COUNT`.
 //!
 //! Prints each seed that breaks a promise with the last events that led up to it, and what all of
 //! them together went through. One seed alone is `… -- SEED 1`.
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
         (Some(Ok(first)), None, None) => (first, 1),
         (Some(Ok(first)), Some(Ok(count)), None) => (first, count),
         (Some(_), _, _) | (None, _, _) => {
-            eprintln!("usage: posthaste-sim [FIRST_SEED [COUNT]], both whole numbers");
+            eprintln!("usage: seeds [FIRST_SEED [COUNT]], both whole numbers");
             return ExitCode::from(2);
         }
     };
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         println!("{failure}\n");
     }
     println!(
-        "{count} seeds from {first} in {:.1} s: {} deliveries, {} attempts, {} crashes, {} events; {} broken",
+        "seeds: {count} from {first} in {:.1} s: {} deliveries, {} attempts, {} crashes, {} events; {} broken",
         began.elapsed().as_secs_f64(),
         total.deliveries,
         total.attempts,
