@@ -118,7 +118,7 @@ impl Course {
 /// What a receiver takes in one second.
 struct Receiver {
     outage_ms: u64,
-    per_second: u64,
+    per_second: f64,
     second: u64,
     taken: u64,
 }
@@ -127,7 +127,7 @@ impl Receiver {
     fn new(scenario: &Scenario) -> Receiver {
         Receiver {
             outage_ms: scenario.outage.as_millis(),
-            per_second: (scenario.capacity_per_second.floor() as u64).max(1),
+            per_second: scenario.capacity_per_second,
             second: 0,
             taken: 0,
         }
@@ -142,9 +142,15 @@ impl Receiver {
             self.second = at_ms / 1_000;
             self.taken = 0;
         }
-        let taken = requests.min(self.per_second - self.taken);
+        let taken = requests.min(self.room().saturating_sub(self.taken));
         self.taken += taken;
         Some(taken)
+    }
+
+    /// What it takes in this second. Where that is not a whole number, some seconds take one more.
+    fn room(&self) -> u64 {
+        let until = |second: u64| (second as f64 * self.per_second).floor() as u64;
+        until(self.second + 1) - until(self.second)
     }
 }
 
@@ -398,6 +404,42 @@ mod tests {
         assert_eq!(naive.peak_per_second, 10_000);
         assert!(posthaste.attempts < naive.attempts / 10);
         assert!(posthaste.drained_ms < naive.drained_ms);
+    }
+
+    #[test]
+    fn a_receiver_that_takes_less_than_the_limit_is_not_overrun() {
+        let mut slow = scenario(2_000, Span::from_mins(10));
+        slow.capacity_per_second = 10.0;
+        let posthaste = play(&slow).posthaste;
+        assert_eq!(posthaste.delivered, 2_000);
+        // Now and then it asks whether more would do: one refusal in five at most.
+        assert!(
+            posthaste.attempts <= 2_500,
+            "{} attempts",
+            posthaste.attempts
+        );
+        assert!(
+            posthaste.peak_per_second <= 20,
+            "{} in a second",
+            posthaste.peak_per_second
+        );
+    }
+
+    #[test]
+    fn a_capacity_may_be_a_fraction() {
+        let mut slow = scenario(60, Span::ZERO);
+        slow.capacity_per_second = 0.5;
+        slow.rate = RateLimit {
+            per_second: 0.4,
+            burst: 1,
+        };
+        let posthaste = play(&slow).posthaste;
+        assert_eq!(posthaste.delivered, 60);
+        assert!(
+            posthaste.drained_ms >= 118_000,
+            "{} ms",
+            posthaste.drained_ms
+        );
     }
 
     #[test]

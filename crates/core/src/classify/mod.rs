@@ -30,6 +30,9 @@ impl HttpStatus {
     /// `Too Many Requests`.
     pub const TOO_MANY_REQUESTS: HttpStatus = HttpStatus(429);
 
+    /// `Service Unavailable`.
+    pub const SERVICE_UNAVAILABLE: HttpStatus = HttpStatus(503);
+
     /// The status with this code, if there can be one.
     pub fn new(code: u16) -> Option<HttpStatus> {
         (100..=599).contains(&code).then_some(HttpStatus(code))
@@ -209,6 +212,8 @@ pub struct Failure {
     pub gone: bool,
     /// Too many requests: without a `Retry-After` the wait is doubled.
     pub throttled: bool,
+    /// The destination says that it has more to do than it can.
+    pub overloaded: bool,
     /// The wait the receiver asked for. Only answers that are tried again carry one.
     pub retry_after: Option<Span>,
 }
@@ -256,6 +261,9 @@ pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
         unsafe_destination: kind == FailureKind::Validation,
         gone: gives_up && status == Some(HttpStatus::GONE),
         throttled: status == Some(HttpStatus::TOO_MANY_REQUESTS),
+        overloaded: status.is_some_and(|status| {
+            status == HttpStatus::TOO_MANY_REQUESTS || status == HttpStatus::SERVICE_UNAVAILABLE
+        }),
         retry_after: asked.filter(|_| !gives_up),
     })
 }
@@ -329,6 +337,7 @@ mod tests {
                     assert_eq!(failure.kind, FailureKind::Http, "{code}");
                     assert_eq!(failure.gone, code == 410, "{code}");
                     assert_eq!(failure.throttled, code == 429, "{code}");
+                    assert_eq!(failure.overloaded, code == 429 || code == 503, "{code}");
                     let retried = failure.verdict != Verdict::GiveUp;
                     assert_eq!(failure.retry_after.is_some(), retried, "{code}");
                     Some(failure.verdict)

@@ -113,6 +113,7 @@ impl Dispatcher {
             signal: Signal::Void,
             probe,
             failures_in_a_row: entry.health.consecutive_failures,
+            overloaded: false,
         };
         entry
             .gate
@@ -185,6 +186,10 @@ impl Dispatcher {
             signal: signal(settlement.meaning),
             probe,
             failures_in_a_row: entry.health.consecutive_failures,
+            overloaded: match settlement.meaning {
+                Meaning::Success => false,
+                Meaning::Failure(failure) => failure.overloaded,
+            },
         };
         let turnover = entry
             .gate

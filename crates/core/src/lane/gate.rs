@@ -177,9 +177,15 @@ impl Gate {
         self.window.leave();
         self.last_left = now;
         match back.signal {
-            Signal::Up => self.window.widen(),
+            Signal::Up => {
+                self.window.widen();
+                self.rate.speed_up();
+            }
             Signal::Down => self.window.narrow(),
             Signal::Aside | Signal::Void => {}
+        }
+        if back.overloaded {
+            self.rate.slow_down(now);
         }
         let turnover = if back.probe {
             self.breaker.probe_result(now, back.signal, settings, dice)
@@ -227,10 +233,10 @@ impl Gate {
         (self.window.in_flight() == 0).then_some(at)
     }
 
-    /// After an absence: one at a time at first, and no saved-up burst.
+    /// After an absence: one at a time at first, a fifth of the rate, and no saved-up burst.
     fn start_slowly(&mut self, from: Tick) {
         self.window.restart();
-        self.rate.drain(from);
+        self.rate.restart(from);
     }
 }
 
@@ -243,6 +249,8 @@ pub struct Back {
     pub probe: bool,
     /// Failures of the destination in a row, this one included.
     pub failures_in_a_row: u32,
+    /// The destination said that it has more to do than it can.
+    pub overloaded: bool,
 }
 
 #[cfg(test)]
@@ -268,6 +276,7 @@ mod tests {
             signal,
             probe,
             failures_in_a_row: 0,
+            overloaded: false,
         }
     }
 
@@ -308,8 +317,8 @@ mod tests {
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         assert_eq!(gate.admit(LATER), Admission::Full);
         leave(&mut gate, LATER, Signal::Up, false);
-        // The saved-up burst is gone: the next one waits its fiftieth of a second.
-        assert_eq!(gate.admit(LATER), Admission::Wait(Tick(LATER.0 + 20)));
+        // The saved-up burst is gone, and the pace is a fifth: the next one waits a tenth of a second.
+        assert_eq!(gate.admit(LATER), Admission::Wait(Tick(LATER.0 + 100)));
     }
 
     #[test]
@@ -362,7 +371,7 @@ mod tests {
             }
         }
         assert!(
-            (45..=50).contains(&arrivals),
+            (10..=20).contains(&arrivals),
             "{arrivals} in the second after recovery"
         );
     }
@@ -420,7 +429,8 @@ mod tests {
                         let probe = out.swap_remove(0);
                         let signal = [Signal::Up, Signal::Down, Signal::Aside][usize::from(what - 5)];
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
-                        let back = Back { signal, probe, failures_in_a_row: in_a_row };
+                        let overloaded = pause % 2 == 0;
+                        let back = Back { signal, probe, failures_in_a_row: in_a_row, overloaded };
                         gate.leave(now, back, &settings, &mut dice);
                     }
                     8 => gate.keep_quiet(now, Span::from_millis(pause)),

@@ -3,6 +3,10 @@
 //! The generic cell rate algorithm: one number, the *theoretical arrival time* of the next request
 //! if all came evenly spaced. In any stretch of `t` seconds it lets at most `burst + t × rate`
 //! through, and it knows exactly when it will let the next one through, so nobody has to ask twice.
+//!
+//! The limit is what the endpoint's owner promised; the receiver may well take less. When it says
+//! that it is overloaded the pace drops by a third, at most once a second, and each success wins a
+//! little back: so the pace settles just below what the receiver takes, and never above the limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,12 +53,25 @@ impl RateLimit {
     }
 }
 
+/// The full pace: the limit itself. Paces are counted in millionths of it.
+const FULL_PACE: u64 = 1_000_000;
+/// The slowest pace: a hundredth of the limit.
+const SLOWEST_PACE: u64 = FULL_PACE / 100;
+/// The pace after an absence.
+const FIRST_PACE: u64 = FULL_PACE / 5;
+/// What each success wins back.
+const WON_BACK: u64 = FULL_PACE / 200;
+/// The pace drops at most once in so many milliseconds: one wave of refusals is one message.
+const DROP_EVERY_MS: u64 = 1_000;
+
 /// The state of one endpoint's rate limit.
 #[derive(Clone, Debug)]
 pub struct RateBucket {
     interval_ns: u64,
     tolerance_ns: u64,
     theoretical_arrival_ns: u64,
+    pace: u64,
+    may_drop_at: Tick,
 }
 
 impl RateBucket {
@@ -68,6 +85,8 @@ impl RateBucket {
             interval_ns,
             tolerance_ns,
             theoretical_arrival_ns: tolerance_ns.saturating_add(first_ns),
+            pace: FULL_PACE,
+            may_drop_at: Tick::START,
         }
     }
 
@@ -103,7 +122,32 @@ impl RateBucket {
         self.theoretical_arrival_ns = self
             .theoretical_arrival_ns
             .max(nanoseconds(now))
-            .saturating_add(self.interval_ns);
+            .saturating_add(self.paced_interval_ns());
+    }
+
+    /// The receiver says it is overloaded: goes on more slowly, and gives up the burst.
+    pub fn slow_down(&mut self, now: Tick) {
+        if now >= self.may_drop_at {
+            self.pace = (self.pace * 2 / 3).max(SLOWEST_PACE);
+            self.may_drop_at = Tick(now.0.saturating_add(DROP_EVERY_MS));
+            self.drain(now);
+        }
+    }
+
+    /// The receiver took one: goes on a little faster.
+    pub fn speed_up(&mut self) {
+        self.pace = (self.pace + WON_BACK).min(FULL_PACE);
+    }
+
+    /// After an absence until `at`: no saved-up burst, and a fifth of the limit at first.
+    pub fn restart(&mut self, at: Tick) {
+        self.pace = self.pace.min(FIRST_PACE);
+        self.drain(at);
+    }
+
+    fn paced_interval_ns(&self) -> u64 {
+        let paced = u128::from(self.interval_ns) * u128::from(FULL_PACE) / u128::from(self.pace);
+        u64::try_from(paced).unwrap_or(u64::MAX)
     }
 
     /// Gives up the burst saved until `at`: from then on requests go evenly spaced.
@@ -124,6 +168,7 @@ fn rounded_up(ns: u64) -> Tick {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
     use proptest::prelude::*;
 
     const LATER: Tick = Tick(3_600_000);
@@ -176,6 +221,39 @@ mod tests {
         bucket.drain(LATER);
         assert_eq!(take_all(&mut bucket, LATER), 1);
         assert_eq!(take_all(&mut bucket, Tick(LATER.0 + 1_000)), 50);
+    }
+
+    #[test]
+    fn an_overloaded_receiver_is_given_time_and_won_back() {
+        let mut bucket = full(50.0, 100);
+        bucket.slow_down(LATER);
+        bucket.slow_down(LATER);
+        let second = |bucket: &mut RateBucket, from: u64| {
+            let ticks = (LATER.0 + from..LATER.0 + from + 1_000).map(Tick);
+            ticks.map(|now| take_all(bucket, now)).sum::<u32>()
+        };
+        // Two thirds of fifty, and no burst; two refusals within a second are one message.
+        assert!((33..=34).contains(&second(&mut bucket, 0)));
+        for _ in 0..100 {
+            bucket.speed_up();
+        }
+        assert!((49..=50).contains(&second(&mut bucket, 1_000)));
+        for drop in 0..100 {
+            bucket.slow_down(Tick(LATER.0 + 2_000 + drop * 1_000));
+        }
+        let pause = bucket.opens_at();
+        bucket.spend(pause);
+        assert_eq!(bucket.opens_at().since(pause), Span::from_secs(2));
+    }
+
+    #[test]
+    fn after_an_absence_it_starts_at_a_fifth() {
+        let mut bucket = full(50.0, 100);
+        bucket.restart(LATER);
+        let sent: u32 = (0..1_000)
+            .map(|ms| take_all(&mut bucket, Tick(LATER.0 + ms)))
+            .sum();
+        assert_eq!(sent, 10);
     }
 
     #[test]

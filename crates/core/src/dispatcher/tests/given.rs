@@ -14,7 +14,7 @@ pub(super) fn ok() -> Outcome {
 }
 
 pub(super) fn down() -> Outcome {
-    answer(503)
+    answer(502)
 }
 
 /// Refused for good, which says nothing about the destination.
