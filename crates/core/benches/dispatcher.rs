@@ -176,7 +176,8 @@ impl World {
                         ..
                     } => inputs.push(self.fetch(ticket, endpoint, limit)),
                     Command::Introduce(endpoint) => inputs.push(self.introduce(endpoint)),
-                    Command::TooLateToCancel(_)
+                    Command::Stands { .. }
+                    | Command::TooLateToCancel(_)
                     | Command::Sweep { .. }
                     | Command::Notify(_)
                     | Command::Drained => {}

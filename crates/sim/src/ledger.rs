@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use posthaste_core::classify::{Meaning, Outcome, classify};
-use posthaste_core::delivery::{Delivery, Status, Trigger};
+use posthaste_core::delivery::{Delivery, State, Status, Trigger};
 use posthaste_core::dispatcher::{Attempt, AttemptRecord};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::lane::LaneSettings;
@@ -41,6 +41,10 @@ struct Account {
     last_write: Option<(Epoch, u32)>,
     replayed: bool,
     handed_over_ms: Option<u64>,
+    /// What its endpoint had been promised when its last attempt came back.
+    settled_under: Arc<LaneSettings>,
+    /// How it ended, if it has.
+    ended: Option<State>,
 }
 
 #[derive(Clone, Debug)]
@@ -157,7 +161,10 @@ impl Ledger {
     /// A delivery is on disk.
     pub fn accepted(&mut self, delivery: &Delivery) {
         let facts = delivery.facts();
+        let settled_under = self.book(facts.endpoint).settings.clone();
         let account = Account {
+            settled_under,
+            ended: None,
             endpoint: facts.endpoint,
             give_up_at: facts.give_up_at,
             spent: 0,
@@ -185,6 +192,11 @@ impl Ledger {
     /// Something happened that slows everybody down until `until_ms`.
     pub fn disturbed(&mut self, until_ms: u64) {
         self.undisturbed_since_ms = self.undisturbed_since_ms.max(until_ms);
+    }
+
+    /// Whatever slowed everybody down is over at `at_ms`.
+    pub fn settled_at(&mut self, at_ms: u64) {
+        self.undisturbed_since_ms = at_ms;
     }
 
     /// The wall clock jumps.
@@ -347,7 +359,10 @@ impl Ledger {
 
     /// The process heard this outcome.
     pub fn result(&mut self, attempt: &Attempt, outcome: Outcome, at_ms: u64) {
-        self.account(attempt.delivery).results += 1;
+        let settings = self.book(attempt.endpoint).settings.clone();
+        let account = self.account(attempt.delivery);
+        account.results += 1;
+        account.settled_under = settings;
         let book = self.book(attempt.endpoint);
         if let Meaning::Failure(failure) = classify(outcome, &book.settings.policy.rules)
             && let Some(asked) = failure.retry_after
@@ -374,12 +389,14 @@ impl Ledger {
         account.recorded += 1;
         account.spent += 1;
         account.last_write = Some((epoch, after.facts().attempts));
+        account.ended = Some(after.state()).filter(|_| after.status().is_terminal());
         let account = account.clone();
         let book = self.book(endpoint);
         if record.disable.is_some() {
             book.shut = true;
         }
-        let (most, policy) = (book.most_attempts, book.settings.policy.clone());
+        let most = book.most_attempts;
+        let policy = &account.settled_under.policy;
         self.expect(account.spent <= most, Oracle::AttemptsWithinPolicy, || {
             format!("{id} has {} attempts, {most} allowed", account.spent)
         });
@@ -438,6 +455,7 @@ impl Ledger {
     /// What waited for an endpoint was ended on disk.
     pub fn swept(&mut self, before: &Delivery, after: &Delivery) {
         self.check_terminal(before, after);
+        self.account(after.id()).ended = Some(after.state());
     }
 
     /// Somebody was answered that an endpoint is paused, disabled or deleted.
@@ -452,6 +470,7 @@ impl Ledger {
         book.shut = false;
         book.tripped = false;
         book.probe_out = false;
+        book.quiet_until_ms = 0;
         if was_away {
             book.recovered_ms = Some(at_ms);
             book.sends_since_recovery = 0;
@@ -483,6 +502,7 @@ impl Ledger {
         let give_up_at = delivery.facts().give_up_at;
         let account = self.account(delivery.id());
         account.spent = 0;
+        account.ended = None;
         account.replayed = true;
         account.give_up_at = give_up_at;
     }
@@ -542,8 +562,13 @@ impl Ledger {
                 )
             });
         }
-        for id in accounts.keys() {
-            let status = disk.delivery(*id).map(Delivery::status);
+        for (id, account) in &accounts {
+            let state = disk.delivery(*id).map(Delivery::state);
+            let stays = account.ended.is_none() || account.ended == state;
+            self.expect(stays, Oracle::TerminalStays, || {
+                format!("{id} ended as {:?} and is now {state:?}", account.ended)
+            });
+            let status = state.map(|state| state.status());
             let ended = status.is_some_and(Status::is_terminal);
             self.expect(ended, Oracle::EverythingEnds, || {
                 format!("{id} is {status:?}")

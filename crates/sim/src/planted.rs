@@ -9,7 +9,7 @@ use posthaste_core::classify::{Fault, Outcome};
 use posthaste_core::delivery::{Delivery, Facts, Trigger};
 use posthaste_core::dispatcher::{Command, Finish, Input, Introduction};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, LaneSettings, RateLimit, Standing};
+use posthaste_core::lane::{Health, LaneSettings, RateLimit};
 use posthaste_core::policy::{Jitter, RetryPolicy};
 use posthaste_core::time::Span;
 
@@ -94,20 +94,15 @@ impl Bug {
         (Bug::OverwritesTheEnd, Oracle::TerminalStays),
     ];
 
-    /// What becomes of an input on its way to the dispatcher; nothing if it is lost.
-    pub(crate) fn tamper_input(self, input: Input) -> Option<Input> {
+    /// What becomes of an input on its way to the dispatcher.
+    pub(crate) fn tamper_input(self, input: Input) -> Input {
         match (self, input) {
-            (Bug::SendsToTheDisabled, Input::Stand { standing, .. })
-                if standing != Standing::Enabled =>
-            {
-                None
-            }
             (Bug::CountsOurFaults, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
                     Finish::OurFault => Finish::Ran(Outcome::Failed(Fault::Unknown)),
                     ran @ Finish::Ran(_) => ran,
                 };
-                Some(Input::Finished { ticket, finish })
+                Input::Finished { ticket, finish }
             }
             (Bug::DeafToRetryAfter, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
@@ -119,11 +114,11 @@ impl Bug {
                     }
                     other @ (Finish::Ran(Outcome::Failed(_)) | Finish::OurFault) => other,
                 };
-                Some(Input::Finished { ticket, finish })
+                Input::Finished { ticket, finish }
             }
-            (Bug::RetryAfterDeadline, Input::Accepted(deliveries)) => Some(Input::Accepted(
-                deliveries.into_iter().map(without_deadline).collect(),
-            )),
+            (Bug::RetryAfterDeadline, Input::Accepted(deliveries)) => {
+                Input::Accepted(deliveries.into_iter().map(without_deadline).collect())
+            }
             (
                 Bug::RetryAfterDeadline,
                 Input::Fetched {
@@ -134,16 +129,16 @@ impl Bug {
             ) => {
                 let deliveries = fetched.deliveries.into_iter();
                 fetched.deliveries = deliveries.map(without_deadline).collect();
-                Some(Input::Fetched {
+                Input::Fetched {
                     ticket,
                     endpoint,
                     fetched,
-                })
+                }
             }
             (bug, Input::Introduced(introduction)) => {
-                Some(Input::Introduced(bug.tamper_introduction(introduction)))
+                Input::Introduced(bug.tamper_introduction(introduction))
             }
-            (_, input) => Some(input),
+            (_, input) => input,
         }
     }
 

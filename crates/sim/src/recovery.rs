@@ -327,7 +327,7 @@ impl<'a> Play<'a> {
                 self.disk.sweep(self.epoch, endpoint, reason, &except, now);
                 inputs.push(Input::Swept { ticket, endpoint });
             }
-            Command::Notify(_) => {}
+            Command::Notify(_) | Command::Stands { .. } => {}
             Command::TooLateToCancel(_) | Command::Drained => {
                 unreachable!("nobody cancels or shuts down here")
             }

@@ -132,6 +132,21 @@ impl Delivery {
         self.state.status()
     }
 
+    /// The status to show: a delivery that waits for an endpoint which holds is held, whatever is
+    /// written in its row. So holding a million costs no write.
+    pub fn shown_status(&self, endpoint_holds: bool) -> Status {
+        match self.status() {
+            Status::Pending | Status::Retrying if endpoint_holds => Status::Held,
+            status @ (Status::Pending
+            | Status::Retrying
+            | Status::Held
+            | Status::InProgress
+            | Status::Succeeded
+            | Status::Failed
+            | Status::Cancelled) => status,
+        }
+    }
+
     /// The number the next attempt will have, or the current one has.
     pub fn attempt_number(&self) -> u32 {
         self.facts.attempts.saturating_add(1)

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::classify::FailureKind;
 use crate::time::Timestamp;
 
 /// Who asked for an attempt.
@@ -53,6 +54,19 @@ impl DeadReason {
             DeadReason::EndpointDisabled => "endpoint_disabled",
             DeadReason::EndpointDeleted => "endpoint_deleted",
             DeadReason::UnsafeDestination => "unsafe_destination",
+        }
+    }
+}
+
+impl DeadReason {
+    /// The kind of failure the API reports where no attempt of the delivery's own says it.
+    pub fn kind(self) -> Option<FailureKind> {
+        match self {
+            DeadReason::EndpointDisabled | DeadReason::EndpointDeleted => {
+                Some(FailureKind::WebhookDisabled)
+            }
+            DeadReason::UnsafeDestination => Some(FailureKind::Validation),
+            DeadReason::Permanent | DeadReason::Exhausted | DeadReason::Expired => None,
         }
     }
 }

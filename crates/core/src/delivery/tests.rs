@@ -171,6 +171,23 @@ fn the_wait_is_the_longer_of_retry_after_and_backoff() {
 }
 
 #[test]
+fn what_waits_for_an_endpoint_that_holds_is_shown_as_held() {
+    let mut delivery = fresh();
+    assert_eq!(delivery.shown_status(false), Status::Pending);
+    assert_eq!(delivery.shown_status(true), Status::Held);
+    delivery.begin(DUE, false).unwrap();
+    assert_eq!(delivery.shown_status(true), Status::InProgress);
+    delivery.abandon().unwrap();
+    delivery.disable(DUE).unwrap();
+    assert_eq!(delivery.shown_status(true), Status::Failed);
+    let reason = failed(&delivery).expect("it failed");
+    assert_eq!(
+        reason.kind(),
+        Some(crate::classify::FailureKind::WebhookDisabled)
+    );
+}
+
+#[test]
 fn a_fault_of_our_own_spends_nothing() {
     let mut delivery = fresh();
     let before = delivery.clone();

@@ -3,14 +3,14 @@
 use super::command::{Attempt, AttemptRecord, Command, Finish, News, Notice, Record, Ticket};
 use super::flights::{Flight, Stage};
 use super::lanes::Sweep;
-use super::{Dispatcher, Phase, STORE_PAUSE};
+use super::{Dispatcher, LONGEST_TRIAL_PAUSE, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Meaning, Outcome, Scope};
 use crate::delivery::{DeadReason, Delivery, Settlement, State, Terms};
 use crate::lane::{
     Admission, Back, Breaker, BreakerState, Concern, DisableCause, LaneSettings, Signal, Standing,
     StoredTrip, TripReason, Turnover,
 };
-use crate::time::{Now, Span};
+use crate::time::{Now, Span, Timestamp};
 
 /// How long a delivery rests after a fault of our own, so that one which always makes us fall does
 /// not make us fall all the time.
@@ -19,28 +19,36 @@ const FAULT_PAUSE: Span = Span::from_secs(1);
 impl Dispatcher {
     /// Sends while there are places and somebody's turn has come.
     pub(super) fn take_turns(&mut self, now: Now, commands: &mut Vec<Command>) {
-        while self.phase == Phase::Running && !self.store_fails && self.flights.free() > 0 {
+        while self.phase == Phase::Running && self.flights.free() > 0 {
+            if self.trial.is_some_and(|trial| trial.at > now.tick) {
+                break;
+            }
             let Some(lane) = self.turns.next(self.flights.spare()) else {
                 break;
             };
             self.lanes[lane].queued = false;
-            self.send_one(now, lane, commands);
+            let sent = self.send_one(now, lane, commands);
             self.attend(now, lane, commands);
+            if sent && let Some(trial) = &mut self.trial {
+                trial.pause = trial.pause.times(2).min(LONGEST_TRIAL_PAUSE);
+                trial.at = now.tick.after(trial.pause);
+            }
         }
     }
 
-    fn send_one(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+    /// Sends what is next in a lane, if it may go. Says whether it went.
+    fn send_one(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) -> bool {
         let entry = &mut self.lanes[lane];
         let Some(known) = &entry.known else {
-            return;
+            return false;
         };
         // Things may have changed while it stood in line.
         if !entry.backlog.has_ready() {
-            return;
+            return false;
         }
         let probe = match entry.gate.admit(now.tick) {
             Admission::Admit { probe } => probe,
-            Admission::Wait(_) | Admission::Full | Admission::Shut => return,
+            Admission::Wait(_) | Admission::Full | Admission::Shut => return false,
         };
         let mut delivery = entry.backlog.take().expect("something is ready");
         let trigger = delivery
@@ -56,6 +64,7 @@ impl Dispatcher {
         let ticket = self.flights.begin(Flight {
             lane,
             stage: Stage::Sending { delivery, probe },
+            retries: false,
         });
         commands.push(Command::Send(Attempt {
             ticket,
@@ -65,6 +74,7 @@ impl Dispatcher {
             number,
             trigger,
         }));
+        true
     }
 
     pub(super) fn finished(
@@ -148,13 +158,18 @@ impl Dispatcher {
             .settle(now.wall, outcome, terms, &mut self.dice)
             .expect("it was being sent");
         let health_before = entry.health.clone();
+        let said_before = commands.len();
         let disable = self.consequences(now, lane, &settlement, &settings, probe, commands);
         self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
-        self.note_if_exhausted(now, lane, delivery, &settings, commands);
+        self.note_if_exhausted(now, lane, delivery, &settlement, &settings, commands);
         let entry = &mut self.lanes[lane];
-        entry.health.trip = stored_trip(now, entry.gate.breaker());
+        entry.health.trip = stored_trip(now, entry.gate.breaker(), entry.health.trip);
         let quiet_until = entry.gate.quiet_until();
-        entry.health.quiet_until = (quiet_until > now.tick).then(|| now.wall_at(quiet_until));
+        let quiet_until = (quiet_until > now.tick).then(|| now.wall_at(quiet_until));
+        entry.health.quiet_until = match (entry.health.quiet_until, quiet_until) {
+            (Some(stored), Some(now)) if is_about(stored, now) => Some(stored),
+            (_, quiet_until) => quiet_until,
+        };
         let changed = entry.health != health_before || std::mem::take(&mut entry.unsaved);
         let health = changed.then(|| {
             entry.health.revision += 1;
@@ -165,6 +180,7 @@ impl Dispatcher {
             settlement,
             health,
             disable,
+            news: commands[said_before..].iter().filter_map(news).collect(),
         }
     }
 
@@ -257,9 +273,14 @@ impl Dispatcher {
         now: Now,
         lane: usize,
         delivery: &Delivery,
+        settlement: &Settlement,
         settings: &LaneSettings,
         commands: &mut Vec<Command>,
     ) {
+        // Refused payloads say nothing about the destination, however often they were tried.
+        if signal(settlement.meaning) != Signal::Down {
+            return;
+        }
         match delivery.state() {
             State::Failed {
                 reason: DeadReason::Exhausted | DeadReason::Expired,
@@ -274,7 +295,8 @@ impl Dispatcher {
             | State::Cancelled { .. } => return,
         }
         let entry = &mut self.lanes[lane];
-        if entry.health.note_exhausted(now.wall) < settings.breaker.exhausted_deliveries {
+        let enough = settings.breaker.exhausted_deliveries;
+        if !entry.health.note_exhausted(now.wall, enough) {
             return;
         }
         let reason = TripReason::ExhaustedDeliveries;
@@ -301,11 +323,12 @@ impl Dispatcher {
         let Some(Flight {
             lane,
             stage: Stage::Recording(record),
+            ..
         }) = self.flights.end(ticket)
         else {
             return;
         };
-        self.store_fails = false;
+        self.trial = None;
         let entry = &mut self.lanes[lane];
         match record {
             Record::Attempt(record) => {
@@ -331,17 +354,31 @@ impl Dispatcher {
 
     pub(super) fn record_failed(&mut self, now: Now, ticket: Ticket) {
         let again = now.tick.after(STORE_PAUSE);
-        if let Some(Flight {
-            stage: Stage::Recording(_),
-            ..
-        }) = self.flights.get_mut(ticket)
+        if let Some(flight) = self.flights.get_mut(ticket)
+            && matches!(flight.stage, Stage::Recording(_))
         {
-            self.store_fails = true;
-            let waits = self.unwritten.iter().any(|(_, other)| *other == ticket);
-            if !waits {
+            self.trial.get_or_insert(Trial {
+                at: again,
+                pause: STORE_PAUSE,
+            });
+            if !std::mem::replace(&mut flight.retries, true) {
                 self.unwritten.push_back((again, ticket));
             }
         }
+    }
+}
+
+fn news(command: &Command) -> Option<News> {
+    match command {
+        Command::Notify(notice) => Some(notice.news),
+        Command::Introduce(_)
+        | Command::Fetch { .. }
+        | Command::Send(_)
+        | Command::Record { .. }
+        | Command::Stands { .. }
+        | Command::TooLateToCancel(_)
+        | Command::Sweep { .. }
+        | Command::Drained => None,
     }
 }
 
@@ -356,15 +393,27 @@ fn signal(meaning: Meaning) -> Signal {
     }
 }
 
-fn stored_trip(now: Now, breaker: &Breaker) -> Option<StoredTrip> {
+/// A tripped breaker as it is stored. What is stored already stays as it is while it says the same:
+/// a millisecond between the two clocks is no reason to write.
+fn stored_trip(now: Now, breaker: &Breaker, stored: Option<StoredTrip>) -> Option<StoredTrip> {
     let (until, reason) = match breaker.state() {
         BreakerState::Passing => return None,
         BreakerState::Tripped { until, reason } => (now.wall_at(until), reason),
         BreakerState::Probing { reason } => (now.wall, reason),
     };
+    let failed_probes = breaker.failed_probes();
+    let until = match stored {
+        Some(trip) if is_about(trip.until, until) => trip.until,
+        Some(_) | None => until,
+    };
     Some(StoredTrip {
         until,
         reason,
-        failed_probes: breaker.failed_probes(),
+        failed_probes,
     })
+}
+
+/// True of two points in time that differ only because two clocks were read.
+fn is_about(a: Timestamp, b: Timestamp) -> bool {
+    a.0.abs_diff(b.0) < STORE_PAUSE.as_millis()
 }

@@ -46,9 +46,9 @@ pub enum Input {
     NoSuchEndpoint(EndpointId),
     /// Somebody enabled, paused, disabled or deleted an endpoint.
     ///
-    /// Shutting is said before it is written down and answered, so that nothing begins afterwards;
-    /// opening is said after it was written down. Whoever enables an endpoint that was disabled
-    /// stores a health that starts afresh with it, and does so only when no sweep is under way.
+    /// Whoever asked is answered when [`Command::Stands`] says so and that is written down: shutting
+    /// takes effect at once, opening when no sweep is under way any more. To enable is also to say
+    /// that the past is past: failures are forgotten, a tripped breaker closes.
     Stand {
         /// The endpoint.
         endpoint: EndpointId,
@@ -88,7 +88,8 @@ pub enum Input {
         /// Its ticket.
         ticket: Ticket,
     },
-    /// Somebody wants a delivery called off.
+    /// Somebody wants a delivery called off. One that is being called off already is not asked for
+    /// again: its record answers both.
     Cancel {
         /// Its endpoint.
         endpoint: EndpointId,
@@ -153,6 +154,15 @@ pub enum Command {
         /// What to write.
         record: Record,
     },
+    /// An endpoint now stands as somebody asked: write that down, and its health with it.
+    Stands {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// What it is now.
+        standing: Standing,
+        /// What is remembered of it, if that changed.
+        health: Option<Health>,
+    },
     /// The delivery cannot be called off any more: it is being sent.
     TooLateToCancel(DeliveryId),
     /// Fail everything that waits for this endpoint, however often it takes: [`Input::Swept`].
@@ -166,7 +176,7 @@ pub enum Command {
         /// In flight: these will be recorded by themselves.
         except: Vec<DeliveryId>,
     },
-    /// Tell people.
+    /// Tell whoever is looking. What must not be lost is in the record that goes with it.
     Notify(Notice),
     /// Everything is back and recorded.
     Drained,
@@ -214,6 +224,8 @@ pub struct AttemptRecord {
     pub health: Option<Health>,
     /// The endpoint is disabled.
     pub disable: Option<DisableCause>,
+    /// What people want to hear of, to be told once this is written.
+    pub news: Vec<News>,
 }
 
 /// Something people want to hear of.

@@ -10,6 +10,8 @@ use crate::delivery::Delivery;
 pub(super) struct Flight {
     pub(super) lane: usize,
     pub(super) stage: Stage,
+    /// Its record could not be written, and waits to be tried again.
+    pub(super) retries: bool,
 }
 
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::command::{Command, Introduction};
-use super::{Dispatcher, Phase};
+use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
-use crate::id::EndpointId;
+use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{
     Admission, Backlog, Breaker, Gate, Health, LaneSettings, RateLimit, Standing, StoredTrip,
 };
@@ -33,6 +33,8 @@ pub(super) struct Lane {
     pub(super) unsaved: bool,
     /// A fetch has failed: the disk is left alone until then.
     pub(super) no_fetch_before: Tick,
+    /// It stands in line for a fetch.
+    pub(super) in_fetch_line: bool,
     /// Taken back after a fault of our own, and left alone until then.
     pub(super) resting: VecDeque<(Tick, Delivery)>,
     armed_tick: Option<Tick>,
@@ -76,6 +78,7 @@ impl Dispatcher {
             wanted_standing: None,
             unsaved: false,
             no_fetch_before: Tick::START,
+            in_fetch_line: false,
             resting: VecDeque::new(),
             armed_tick: None,
             armed_due: None,
@@ -109,19 +112,10 @@ impl Dispatcher {
             None => {
                 // What somebody said in the meantime is newer than the introduction, and what is
                 // being swept stays shut.
-                let mut health = introduction.health;
-                let standing = if entry.sweep != Sweep::Idle {
-                    entry.gate.standing()
-                } else if let Some(wanted) = entry.wanted_standing.take() {
-                    if is_open(wanted) && !is_open(introduction.standing) {
-                        health.start_afresh();
-                    } else if wanted == Standing::Enabled {
-                        health.note_recovered();
-                    }
-                    entry.unsaved = true;
-                    wanted
-                } else {
-                    introduction.standing
+                let health = introduction.health;
+                let standing = match entry.sweep {
+                    Sweep::Idle => introduction.standing,
+                    Sweep::AwaitsRecord | Sweep::UnderWay(_) => entry.gate.standing(),
                 };
                 entry.gate = Gate::new(standing, settings.max_in_flight, settings.rate);
                 if let Some(trip) = health.trip {
@@ -166,18 +160,25 @@ impl Dispatcher {
     ) {
         let lane = self.find_or_open(endpoint, commands);
         let entry = &mut self.lanes[lane];
-        entry.wanted_standing = Some(standing);
-        match standing {
-            // To shut is done at once, whatever else is under way.
-            Standing::Disabled | Standing::Deleted => {
-                entry.gate.stand(standing, now.tick);
-                entry.backlog.spill();
-            }
-            Standing::Paused if entry.gate.standing() == Standing::Enabled => {
-                entry.gate.stand(standing, now.tick);
-                entry.backlog.spill();
-            }
-            Standing::Paused | Standing::Enabled => {}
+        let shuts = match standing {
+            Standing::Disabled | Standing::Deleted => true,
+            Standing::Paused => entry.gate.standing() == Standing::Enabled,
+            Standing::Enabled => false,
+        };
+        // To shut is done at once, whatever else is under way; to open waits until it can be.
+        if shuts {
+            entry.gate.stand(standing, now.tick);
+            entry.backlog.spill();
+        }
+        if shuts && entry.known.is_some() {
+            entry.wanted_standing = None;
+            commands.push(Command::Stands {
+                endpoint,
+                standing,
+                health: None,
+            });
+        } else {
+            entry.wanted_standing = Some(standing);
         }
         self.attend(now, lane, commands);
     }
@@ -203,7 +204,7 @@ impl Dispatcher {
 
     /// Looks after a lane: fetches, puts it in line, sets its timers, or forgets it.
     pub(super) fn attend(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
-        self.settle_standing(now, lane);
+        self.settle_standing(now, lane, commands);
         self.let_rested_go(now, lane);
         self.sweep_if_needed(now, lane, commands);
         let entry = &mut self.lanes[lane];
@@ -219,15 +220,7 @@ impl Dispatcher {
         };
         let allowed = self.phase == Phase::Running && entry.no_fetch_before <= now.tick;
         if soon && allowed && entry.backlog.wants_fetch(now.wall) {
-            let ticket = self.next_ticket();
-            let entry = &mut self.lanes[lane];
-            commands.push(Command::Fetch {
-                ticket,
-                endpoint: entry.endpoint,
-                due_by: now.wall,
-                limit: entry.backlog.begin_fetch(ticket),
-                ordered: known.settings.ordered,
-            });
+            self.fetch(now, lane, known.settings.ordered, commands);
         }
         let entry = &mut self.lanes[lane];
         let ready = entry.backlog.has_ready();
@@ -243,6 +236,26 @@ impl Dispatcher {
         let again_at = [gate_opens, disk_opens, rested].into_iter().flatten().min();
         let later = due.filter(|due| *due > now.wall);
         self.look_again(now, lane, again_at, later);
+    }
+
+    /// Asks for what is due for a lane, or puts it in line if too many ask already.
+    fn fetch(&mut self, now: Now, lane: usize, ordered: bool, commands: &mut Vec<Command>) {
+        if self.fetches.len() >= MAX_FETCHES {
+            if !std::mem::replace(&mut self.lanes[lane].in_fetch_line, true) {
+                self.fetch_line.push_back(lane);
+            }
+            return;
+        }
+        let ticket = self.next_ticket();
+        self.fetches.insert(ticket);
+        let entry = &mut self.lanes[lane];
+        commands.push(Command::Fetch {
+            ticket,
+            endpoint: entry.endpoint,
+            due_by: now.wall,
+            limit: entry.backlog.begin_fetch(ticket),
+            ordered,
+        });
     }
 
     /// Sets a lane's timers. One that has nothing to do is forgotten in time.
@@ -262,30 +275,45 @@ impl Dispatcher {
     }
 
     /// Applies the standing that somebody asked for, once nothing stands in its way.
-    fn settle_standing(&mut self, now: Now, lane: usize) {
+    fn settle_standing(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         let entry = &mut self.lanes[lane];
         if entry.known.is_none() || entry.sweep != Sweep::Idle {
             return;
         }
-        let Some(wanted) = entry.wanted_standing.take() else {
+        let Some(standing) = entry.wanted_standing.take() else {
             return;
         };
-        if is_open(wanted) && !is_open(entry.gate.standing()) {
-            // A fresh start: the old failures must not disable it again at the first new one.
+        let health = (standing == Standing::Enabled).then(|| {
+            // The past is past: old failures must not disable it again at the first new one.
             entry.health.start_afresh();
             entry.unsaved = true;
             entry.backlog.note_stored(now.wall);
-        } else if wanted == Standing::Enabled {
-            entry.health.note_recovered();
-            entry.unsaved = true;
-        }
-        entry.gate.stand(wanted, now.tick);
+            entry.health.clone()
+        });
+        entry.gate.stand(standing, now.tick);
+        commands.push(Command::Stands {
+            endpoint: entry.endpoint,
+            standing,
+            health,
+        });
     }
 
     /// Lets go what has rested long enough after a fault of our own.
     fn let_rested_go(&mut self, now: Now, lane: usize) {
         let entry = &mut self.lanes[lane];
         while let Some((_, delivery)) = entry.resting.pop_front_if(|(at, _)| *at <= now.tick) {
+            entry.backlog.untaken(&delivery, now.wall);
+        }
+    }
+
+    /// Lets one delivery go before it has rested, because somebody wants it called off.
+    pub(super) fn wake_rested(&mut self, now: Now, lane: usize, id: DeliveryId) {
+        let entry = &mut self.lanes[lane];
+        let index = entry
+            .resting
+            .iter()
+            .position(|(_, resting)| resting.id() == id);
+        if let Some((_, delivery)) = index.and_then(|index| entry.resting.remove(index)) {
             entry.backlog.untaken(&delivery, now.wall);
         }
     }
@@ -335,12 +363,18 @@ impl Dispatcher {
 }
 
 impl Lane {
+    /// True while what waits for it is being failed, or about to be.
+    pub(super) fn is_sweeping(&self) -> bool {
+        self.sweep != Sweep::Idle
+    }
+
     /// True when it has nothing to do and waits for no answer.
     fn is_idle(&self) -> bool {
         let introduced = self.known.is_some() || self.gate.standing() == Standing::Deleted;
         introduced
             && self.backlog.is_idle()
             && !self.queued
+            && !self.in_fetch_line
             && self.sweep == Sweep::Idle
             && self.wanted_standing.is_none()
     }

@@ -27,7 +27,7 @@ pub use command::{
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
 use self::flights::{Flight, Flights, Stage};
@@ -44,6 +44,10 @@ use crate::time::{Now, Span, Tick, Timestamp};
 const TIMERS_PER_CALL: usize = 1_024;
 /// How long to wait before a failed write or read is tried again.
 pub const STORE_PAUSE: Span = Span::from_millis(500);
+/// The longest pause between two sends on trial while records cannot be written.
+pub const LONGEST_TRIAL_PAUSE: Span = Span::from_secs(32);
+/// How many fetches may be under way at once. The others stand in line.
+pub const MAX_FETCHES: usize = 64;
 
 /// What a dispatcher may use.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +89,20 @@ pub struct Dispatcher {
     next_ticket: u64,
     /// Records that could not be written, and when to try them again.
     unwritten: VecDeque<(Tick, Ticket)>,
-    /// The last record could not be written: send nothing whose result might be lost.
-    store_fails: bool,
+    /// Set while records cannot be written: results might be lost, so only now and then one attempt
+    /// is sent on trial, in case it was the record that was at fault and not the disk.
+    trial: Option<Trial>,
+    /// Fetches under way, by ticket.
+    fetches: FxHashSet<u64>,
+    /// Lanes that want to fetch and may not yet.
+    fetch_line: VecDeque<usize>,
+}
+
+/// When the next attempt may be sent on trial.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    at: Tick,
+    pause: Span,
 }
 
 /// A look at one lane from outside.
@@ -102,6 +118,12 @@ pub struct LaneView {
     pub ready: usize,
     /// True while deliveries to it are held.
     pub holds: bool,
+    /// Until when it asked to be left alone.
+    pub quiet_until: Tick,
+    /// When something that waits for it on disk may be due.
+    pub stored_due: Option<Timestamp>,
+    /// What waits for it is being failed on disk.
+    pub sweeping: bool,
     /// What is remembered of it.
     pub health: Health,
 }
@@ -121,7 +143,9 @@ impl Dispatcher {
             dues: Timers::new(),
             next_ticket: 0,
             unwritten: VecDeque::new(),
-            store_fails: false,
+            trial: None,
+            fetches: FxHashSet::default(),
+            fetch_line: VecDeque::new(),
         }
     }
 
@@ -138,6 +162,7 @@ impl Dispatcher {
                 endpoint,
                 fetched,
             } => {
+                self.fetches.remove(&ticket);
                 if let Some(lane) = self.find(endpoint)
                     && self.lanes[lane].backlog.end_fetch(ticket, fetched)
                 {
@@ -147,6 +172,7 @@ impl Dispatcher {
             Input::FetchFailed { ticket, endpoint } => {
                 // Whatever is there counts as due, by any clock: the next fetch will tell.
                 let again = Timestamp::default();
+                self.fetches.remove(&ticket);
                 if let Some(lane) = self.find(endpoint)
                     && self.lanes[lane].backlog.fail_fetch(ticket, again)
                 {
@@ -167,6 +193,7 @@ impl Dispatcher {
             }
         }
         self.look_at_timers(now, commands);
+        self.serve_fetch_line(now, commands);
         self.take_turns(now, commands);
         if self.phase == Phase::Draining && self.flights.is_empty() {
             self.phase = Phase::Drained;
@@ -177,10 +204,8 @@ impl Dispatcher {
     /// When the dispatcher wants to hear [`Input::Tick`] if nothing else happens before.
     pub fn wake(&self) -> Wake {
         let unwritten = self.unwritten.front().map(|(at, _)| *at);
-        let tick = match (self.ticks.earliest(), unwritten) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let ticks = [self.ticks.earliest(), unwritten];
+        let tick = ticks.into_iter().flatten().min();
         Wake {
             tick,
             wall: self.dues.earliest(),
@@ -206,6 +231,9 @@ impl Dispatcher {
             in_flight: lane.gate.in_flight(),
             ready: lane.backlog.ready_len(),
             holds: lane.gate.holds(),
+            quiet_until: lane.gate.quiet_until(),
+            stored_due: lane.backlog.stored_due(),
+            sweeping: lane.is_sweeping(),
             health: lane.health.clone(),
         })
     }
@@ -247,6 +275,7 @@ impl Dispatcher {
         commands: &mut Vec<Command>,
     ) {
         let lane = self.find_or_open(endpoint, commands);
+        self.wake_rested(now, lane, delivery);
         match self.lanes[lane].backlog.claim(delivery) {
             Claim::Claimed => {}
             Claim::Repeated => return,
@@ -262,8 +291,19 @@ impl Dispatcher {
         let ticket = self.flights.begin(Flight {
             lane,
             stage: Stage::Recording(record.clone()),
+            retries: false,
         });
         commands.push(Command::Record { ticket, record });
+    }
+
+    /// Lets lanes fetch that stood in line, as far as there is room.
+    fn serve_fetch_line(&mut self, now: Now, commands: &mut Vec<Command>) {
+        while self.fetches.len() < MAX_FETCHES
+            && let Some(lane) = self.fetch_line.pop_front()
+        {
+            self.lanes[lane].in_fetch_line = false;
+            self.attend(now, lane, commands);
+        }
     }
 
     fn look_at_timers(&mut self, now: Now, commands: &mut Vec<Command>) {
@@ -276,9 +316,11 @@ impl Dispatcher {
         while let Some((_, ticket)) = self.unwritten.pop_front_if(|(at, _)| *at <= now.tick) {
             if let Some(Flight {
                 stage: Stage::Recording(record),
+                retries,
                 ..
             }) = self.flights.get_mut(ticket)
             {
+                *retries = false;
                 let record = record.clone();
                 commands.push(Command::Record { ticket, record });
             }

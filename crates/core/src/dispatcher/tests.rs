@@ -11,6 +11,7 @@ mod breaker;
 mod disk;
 mod faults;
 mod given;
+mod hostile;
 mod memory;
 mod order;
 mod regressions;

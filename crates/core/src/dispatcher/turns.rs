@@ -204,6 +204,22 @@ mod tests {
     }
 
     #[test]
+    fn a_parked_tenant_comes_back_though_the_ring_is_never_empty() {
+        let mut turns = Turns::default();
+        let (busy, parked) = (tenant(&mut turns, "busy"), tenant(&mut turns, "parked"));
+        turns.took_off(parked);
+        turns.took_off(parked);
+        turns.enqueue(parked, 7);
+        assert_eq!(turns.next(1), None, "it holds more than is to spare");
+        for lane in 0..10 {
+            turns.enqueue(busy, lane);
+        }
+        turns.landed(parked, 1);
+        let served: Vec<usize> = (0..3).map_while(|_| turns.next(1)).collect();
+        assert!(served.contains(&7), "{served:?}");
+    }
+
+    #[test]
     fn a_tenant_without_lanes_is_forgotten() {
         let mut turns = Turns::default();
         let first = tenant(&mut turns, "acme");

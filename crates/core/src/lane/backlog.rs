@@ -12,14 +12,15 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::delivery::{Delivery, OrderingKey, Status};
 use crate::id::DeliveryId;
 use crate::time::Timestamp;
 
-/// How many recently settled deliveries are remembered, in case word of their acceptance is late.
-const RECENT: usize = 64;
+/// How many recently settled deliveries are remembered, in case word of their acceptance is late: as
+/// many as the largest batch can bring to one endpoint, and some.
+const RECENT: usize = 1_024;
 /// How many deliveries may be settled during one fetch before its answer is not worth waiting for.
 const MAX_SETTLED: usize = 1_024;
 /// A claimed delivery: nothing that a fetch brings of it can be newer than what we are writing.
@@ -47,6 +48,26 @@ pub struct Fetched {
     pub blocked: bool,
 }
 
+/// Deliveries settled lately.
+#[derive(Clone, Debug, Default)]
+struct Recent {
+    ids: FxHashSet<DeliveryId>,
+    order: VecDeque<DeliveryId>,
+}
+
+impl Recent {
+    fn remember(&mut self, id: DeliveryId) {
+        if self.ids.insert(id) {
+            self.order.push_back(id);
+        }
+        if self.order.len() > RECENT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Fetching {
     ticket: u64,
@@ -66,7 +87,7 @@ pub struct Backlog {
     fetching: Option<Fetching>,
     /// Known deliveries whose row on disk has moved on without us.
     outdated: Vec<DeliveryId>,
-    recent: VecDeque<DeliveryId>,
+    recent: Recent,
     /// How many of each key are in flight or being recorded.
     busy_keys: FxHashMap<OrderingKey, u32>,
     /// Something older than what is handed over may be on disk.
@@ -85,7 +106,7 @@ impl Backlog {
             stored_due: None,
             fetching: None,
             outdated: Vec::new(),
-            recent: VecDeque::new(),
+            recent: Recent::default(),
             busy_keys: FxHashMap::default(),
             tangled: false,
         }
@@ -137,16 +158,28 @@ impl Backlog {
             );
         };
         let id = delivery.id();
-        if self.known.contains_key(&id) || self.recent.contains(&id) {
+        if self.known.contains_key(&id) || self.recent.ids.contains(&id) {
             return;
         }
         let may_overtake = self.ordered
             && delivery.facts().ordering.is_some()
             && (self.tangled || self.fetching.is_some());
-        if wanted_at > now || self.ready.len() >= self.capacity || may_overtake {
+        if wanted_at > now || self.ready.len() >= self.room_for_newcomers(now) || may_overtake {
             self.note_stored(wanted_at);
         } else {
             self.shelve(delivery);
+        }
+    }
+
+    /// How many may be ready and yet another newcomer be taken. While something on disk is due, half
+    /// of the list is kept for it: else newcomers at the speed of the receiver would keep it out for
+    /// ever.
+    fn room_for_newcomers(&self, now: Timestamp) -> usize {
+        let disk_waits = self.fetching.is_some() || self.stored_due.is_some_and(|due| due <= now);
+        if disk_waits {
+            self.capacity / 2
+        } else {
+            self.capacity
         }
     }
 
@@ -227,7 +260,7 @@ impl Backlog {
             panic!("{id} was fetched in state {:?}", delivery.status());
         };
         if let Some(at_attempt) = self.known.get(&id) {
-            if attempts > *at_attempt {
+            if attempts > *at_attempt && !self.outdated.contains(&id) {
                 self.outdated.push(id);
             }
             return;
@@ -250,7 +283,7 @@ impl Backlog {
         let (id, ordering) = (delivery.id(), delivery.facts().ordering);
         let attempts_before = self.forget(id, now);
         if attempts_before == Some(0) {
-            self.remember(id);
+            self.recent.remember(id);
         }
         if delivery.wanted_at().is_some() {
             self.spill_successors(ordering);
@@ -269,7 +302,7 @@ impl Backlog {
     /// since, and whatever stood behind it may go now: the disk is worth a look.
     pub fn unclaim(&mut self, id: DeliveryId, now: Timestamp) {
         self.forget(id, now);
-        self.remember(id);
+        self.recent.remember(id);
         self.note_stored(now);
         self.look_again(id, now);
     }
@@ -389,13 +422,6 @@ impl Backlog {
             self.outdated.swap_remove(index);
             self.note_stored(now);
         }
-    }
-
-    fn remember(&mut self, id: DeliveryId) {
-        if self.recent.len() >= RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(id);
     }
 }
 

@@ -219,7 +219,8 @@ fn what_was_settled_lately_is_remembered_but_not_for_ever() {
         backlog.offer(fresh(id), NOW);
     }
     assert!(backlog.is_idle());
-    assert!(backlog.recent.len() <= RECENT);
+    assert!(backlog.recent.order.len() <= RECENT);
+    assert_eq!(backlog.recent.ids.len(), backlog.recent.order.len());
 }
 
 #[test]

@@ -85,16 +85,21 @@ impl Gate {
         self.standing
     }
 
-    /// Changes the endpoint's standing. To enable it is also to say that a tripped breaker may
-    /// close: what was held drains, gently.
+    /// Changes the endpoint's standing. To enable it is also to say that a tripped breaker may close
+    /// and that nobody need wait any longer: what was held drains, gently.
     pub fn stand(&mut self, standing: Standing, now: Tick) {
         let was = std::mem::replace(&mut self.standing, standing);
         if standing == Standing::Enabled {
             let tripped = self.breaker.state() != BreakerState::Passing;
+            let quiet = self.quiet_until > now;
             if tripped {
                 self.breaker.close();
             }
-            if tripped || was != Standing::Enabled {
+            if quiet {
+                self.quiet_until = now;
+                self.rate.undrain(now);
+            }
+            if tripped || quiet || was != Standing::Enabled {
                 self.start_slowly(now);
             }
         }
@@ -126,15 +131,15 @@ impl Gate {
             Standing::Enabled => {}
             Standing::Paused | Standing::Disabled | Standing::Deleted => return Admission::Shut,
         }
-        if self.quiet_until > now {
-            return Admission::Wait(self.quiet_until);
-        }
         let probe = match self.breaker.passage(now) {
             Passage::Open => false,
             Passage::Probe => true,
-            Passage::Wait(until) => return Admission::Wait(until),
+            Passage::Wait(until) => return Admission::Wait(until.max(self.quiet_until)),
             Passage::AwaitProbe => return Admission::Shut,
         };
+        if self.quiet_until > now {
+            return Admission::Wait(self.quiet_until);
+        }
         let room = if probe {
             self.window.has_room_for_probe()
         } else {
@@ -339,6 +344,37 @@ mod tests {
         assert_eq!(gate.admit(LATER), Admission::Wait(until));
         assert_eq!(gate.admit(until), Admission::Admit { probe: false });
         assert_eq!(gate.admit(until), Admission::Full);
+    }
+
+    #[test]
+    fn enabling_ends_the_quiet() {
+        let mut gate = gate();
+        gate.keep_quiet(LATER, Span::from_hours(24));
+        gate.stand(Standing::Enabled, LATER);
+        assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
+        leave(&mut gate, LATER, Signal::Up, false);
+        assert_eq!(gate.admit(LATER), Admission::Wait(Tick(LATER.0 + 100)));
+    }
+
+    #[test]
+    fn failures_of_the_destination_narrow_the_window_and_nothing_else_does() {
+        for (signal, room) in [
+            (Signal::Down, 4),
+            (Signal::Up, 9),
+            (Signal::Aside, 9),
+            (Signal::Void, 9),
+        ] {
+            let mut gate = gate();
+            for _ in 0..2 {
+                gate.admit(LATER);
+            }
+            leave(&mut gate, LATER, signal, false);
+            let mut admitted = 0;
+            while gate.admit(LATER) == (Admission::Admit { probe: false }) {
+                admitted += 1;
+            }
+            assert_eq!(admitted, room, "{signal:?}");
+        }
     }
 
     #[test]

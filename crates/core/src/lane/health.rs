@@ -23,8 +23,8 @@ pub const FAILING_TO_WARN: Span = Span::from_days(4);
 pub const WARNING_LEAD: Span = Span::from_days(1);
 /// How long a delivery given up counts towards tripping the breaker.
 pub const EXHAUSTED_WINDOW: Span = Span::from_hours(24);
-/// How many of them are remembered at most.
-const EXHAUSTED_REMEMBERED: usize = 100;
+/// How many of them are remembered at most, and so the highest number that can trip a breaker.
+pub const MAX_EXHAUSTED: u32 = 100;
 
 /// Why an endpoint is, or is about to be, disabled by posthaste.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -74,8 +74,10 @@ pub struct Health {
     pub permanent_failures: u32,
     /// Since when there has been nothing but failure.
     pub failing_since: Option<Timestamp>,
-    /// When its owner was warned.
-    pub warned_at: Option<Timestamp>,
+    /// When its owner was warned of days of failure.
+    pub warned_of_days_at: Option<Timestamp>,
+    /// Its owner was warned of too many refusals.
+    pub warned_of_refusals: bool,
     /// When deliveries were given up lately, oldest first.
     pub exhausted_at: Vec<Timestamp>,
     /// The breaker, if it has tripped.
@@ -92,7 +94,8 @@ impl Health {
                 self.consecutive_failures = 0;
                 self.permanent_failures = 0;
                 self.failing_since = None;
-                self.warned_at = None;
+                self.warned_of_days_at = None;
+                self.warned_of_refusals = false;
                 return Concern::Fine;
             }
             Meaning::Failure(failure) => failure,
@@ -114,8 +117,12 @@ impl Health {
         if self.permanent_failures >= PERMANENT_FAILURES_TO_DISABLE {
             return Concern::Disable(DisableCause::PermanentFailures);
         }
+        if self.permanent_failures >= PERMANENT_FAILURES_TO_WARN && !self.warned_of_refusals {
+            self.warned_of_refusals = true;
+            return Concern::Warn(DisableCause::PermanentFailures);
+        }
         let failing_for = now.since(failing_since);
-        match self.warned_at {
+        match self.warned_of_days_at {
             Some(warned_at) => {
                 let warned_long_ago = now.since(warned_at) >= WARNING_LEAD;
                 if failing_for >= FAILING_TO_DISABLE && warned_long_ago {
@@ -123,27 +130,24 @@ impl Health {
                 }
                 Concern::Fine
             }
-            None if self.permanent_failures >= PERMANENT_FAILURES_TO_WARN => {
-                self.warned_at = Some(now);
-                Concern::Warn(DisableCause::PermanentFailures)
-            }
             None if failing_for >= FAILING_TO_WARN => {
-                self.warned_at = Some(now);
+                self.warned_of_days_at = Some(now);
                 Concern::Warn(DisableCause::FailingForDays)
             }
             None => Concern::Fine,
         }
     }
 
-    /// Takes in that a delivery was given up after all its attempts. Says how many were within a
-    /// day.
-    pub fn note_exhausted(&mut self, now: Timestamp) -> u32 {
+    /// Takes in that a delivery was given up after all its attempts. Says whether that makes
+    /// `enough` of them within a day.
+    pub fn note_exhausted(&mut self, now: Timestamp, enough: u32) -> bool {
+        let enough = enough.clamp(1, MAX_EXHAUSTED) as usize;
+        self.exhausted_at.push(now);
         self.exhausted_at
             .retain(|at| now.since(*at) < EXHAUSTED_WINDOW);
-        if self.exhausted_at.len() < EXHAUSTED_REMEMBERED {
-            self.exhausted_at.push(now);
-        }
-        self.exhausted_at.len() as u32
+        let spare = self.exhausted_at.len().saturating_sub(enough);
+        self.exhausted_at.drain(..spare);
+        self.exhausted_at.len() == enough
     }
 
     /// Forgets what spoke for keeping the breaker tripped.
@@ -154,11 +158,10 @@ impl Health {
         self.trip = None;
     }
 
-    /// Forgets every failure: the endpoint starts afresh. What its receiver asked for still stands.
+    /// Forgets everything: the endpoint starts afresh.
     pub fn start_afresh(&mut self) {
         *self = Health {
             revision: self.revision + 1,
-            quiet_until: self.quiet_until,
             ..Health::default()
         };
     }
@@ -258,12 +261,8 @@ mod tests {
         older.note_recovered();
         let mut newer = older.clone();
         newer.permanent_failures = 5;
-        newer.quiet_until = Some(START);
         newer.start_afresh();
-        assert_eq!(
-            (newer.permanent_failures, newer.quiet_until),
-            (0, Some(START))
-        );
+        assert_eq!(newer.permanent_failures, 0);
         stored.update(&newer);
         stored.update(&older);
         assert_eq!(stored, newer);
@@ -279,12 +278,26 @@ mod tests {
     fn deliveries_given_up_count_for_a_day() {
         let mut health = Health::default();
         for hour in 0..9 {
-            assert_eq!(health.note_exhausted(hours(hour)), hour as u32 + 1);
+            assert!(!health.note_exhausted(hours(hour), 10));
         }
-        assert_eq!(health.note_exhausted(hours(24)), 9);
+        // A day after the first only nine are left.
+        assert!(!health.note_exhausted(hours(24), 10));
+        assert!(health.note_exhausted(hours(24), 10));
         for _ in 0..1_000 {
-            health.note_exhausted(hours(24));
+            assert!(health.note_exhausted(hours(24), 10));
         }
-        assert!(health.exhausted_at.len() <= EXHAUSTED_REMEMBERED);
+        assert_eq!(health.exhausted_at.len(), 10);
+    }
+
+    #[test]
+    fn each_cause_has_a_warning_of_its_own() {
+        let mut health = Health::default();
+        health.note(hours(0), answer(503));
+        let of_days = Concern::Warn(DisableCause::FailingForDays);
+        assert_eq!(health.note(hours(96), answer(503)), of_days);
+        let concerns: Vec<Concern> = (0..80)
+            .map(|_| health.note(hours(97), answer(401)))
+            .collect();
+        assert_eq!(concerns[79], Concern::Warn(DisableCause::PermanentFailures));
     }
 }

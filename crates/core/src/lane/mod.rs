@@ -16,7 +16,8 @@ pub use breaker::{Breaker, BreakerSettings, BreakerState, Signal, TripReason, Tu
 pub use gate::{Admission, Back, Gate, Standing};
 pub use health::{
     Concern, DisableCause, EXHAUSTED_WINDOW, FAILING_TO_DISABLE, FAILING_TO_WARN, Health,
-    PERMANENT_FAILURES_TO_DISABLE, PERMANENT_FAILURES_TO_WARN, StoredTrip, WARNING_LEAD,
+    MAX_EXHAUSTED, PERMANENT_FAILURES_TO_DISABLE, PERMANENT_FAILURES_TO_WARN, StoredTrip,
+    WARNING_LEAD,
 };
 pub use rate::{MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateBucket, RateLimit};
 pub use window::{MAX_IN_FLIGHT, Window};
@@ -45,6 +46,12 @@ pub struct LaneSettings {
     pub ordered: bool,
     /// When its breaker trips.
     pub breaker: BreakerSettings,
+}
+
+/// Whether deliveries to an endpoint are shown as held, going by what is stored of it: it is paused,
+/// or its breaker has tripped.
+pub fn holds(standing: Standing, health: &Health) -> bool {
+    standing == Standing::Paused || health.trip.is_some()
 }
 
 impl Default for LaneSettings {

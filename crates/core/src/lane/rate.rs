@@ -42,7 +42,12 @@ impl Default for RateLimit {
 
 impl RateLimit {
     fn interval_ns(self) -> u64 {
-        let per_second = self.per_second.clamp(MIN_PER_SECOND, MAX_PER_SECOND);
+        // What is not a number must not become an interval of nothing.
+        let per_second = if self.per_second.is_nan() {
+            MIN_PER_SECOND
+        } else {
+            self.per_second.clamp(MIN_PER_SECOND, MAX_PER_SECOND)
+        };
         // Rounded up: the limit is a promise to the receiver.
         (NS_PER_SECOND / per_second).ceil() as u64
     }
@@ -145,6 +150,12 @@ impl RateBucket {
         self.drain(at);
     }
 
+    /// Takes back a [`RateBucket::drain`] that lay ahead: as drained as can be now.
+    pub fn undrain(&mut self, now: Tick) {
+        let drained_ns = nanoseconds(now).saturating_add(self.tolerance_ns);
+        self.theoretical_arrival_ns = self.theoretical_arrival_ns.min(drained_ns);
+    }
+
     fn paced_interval_ns(&self) -> u64 {
         let paced = u128::from(self.interval_ns) * u128::from(FULL_PACE) / u128::from(self.pace);
         u64::try_from(paced).unwrap_or(u64::MAX)
@@ -213,6 +224,17 @@ mod tests {
             burst: 1,
         };
         assert_eq!(RateBucket::new(hourly).opens_at(), Tick(1_000));
+    }
+
+    #[test]
+    fn a_rate_that_is_no_number_is_the_lowest() {
+        for per_second in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0] {
+            let bucket = RateBucket::new(RateLimit {
+                per_second,
+                burst: 1,
+            });
+            assert_eq!(bucket.paced_interval_ns(), 10_000_000_000_000);
+        }
     }
 
     #[test]

@@ -49,6 +49,15 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// The policy that holds: the endpoint's own, or its tenant's, or the server's.
+    pub fn most_specific<'a>(
+        endpoint: Option<&'a RetryPolicy>,
+        tenant: Option<&'a RetryPolicy>,
+        server: &'a RetryPolicy,
+    ) -> &'a RetryPolicy {
+        endpoint.or(tenant).unwrap_or(server)
+    }
+
     /// The delay before retry number `retry` (the first is 1), given the delay before the last one.
     pub fn delay(&self, retry: u32, previous: Option<Span>, dice: &mut Dice) -> Span {
         let (least, most) = self.delay_range(retry, previous);

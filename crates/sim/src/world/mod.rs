@@ -174,7 +174,6 @@ struct World {
     ledger: Ledger,
     /// Deliveries that somebody asked to be called off, and has not heard about yet.
     cancelling: Vec<DeliveryId>,
-    sweeping: Vec<EndpointId>,
     produced: u32,
     burst_left: u64,
     last_hand_over_ms: u64,
@@ -217,7 +216,6 @@ impl World {
             process: None,
             ledger: Ledger::new(&weather.sites),
             cancelling: Vec::new(),
-            sweeping: Vec::new(),
             produced: 0,
             burst_left: 0,
             last_hand_over_ms: 0,
@@ -366,7 +364,7 @@ impl World {
         self.note(|| format!("process {} starts", epoch.0));
         let (at_ms, wall) = (self.agenda.now_ms(), self.now().wall);
         self.ledger.restarted(&self.disk, at_ms, wall);
-        self.ledger.disturbed(self.agenda.now_ms() + 2_000);
+        self.ledger.settled_at(self.agenda.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
             let forgotten =
                 self.bug == Some(Bug::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
@@ -389,7 +387,6 @@ impl World {
     /// What a process leaves behind, however it ended: somebody starts another one.
     fn end_process(&mut self) {
         self.cancelling.clear();
-        self.sweeping.clear();
         // Now and then it goes down again as soon as it is up.
         if !self.healed && self.dice.chance(1, 5) {
             let again_ms = self.dice.between(1, 2_000);

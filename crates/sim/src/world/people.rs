@@ -6,7 +6,7 @@ use posthaste_core::delivery::{Delivery, OrderingKey, Status};
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::ingest::{Fingerprint, Ingest, judge};
-use posthaste_core::lane::{LaneSettings, Standing};
+use posthaste_core::lane::{Health, LaneSettings, Standing};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::{Event, World};
@@ -145,29 +145,19 @@ impl World {
             .map_or(Standing::Deleted, |row| row.standing)
     }
 
-    /// First the dispatcher is told, then it is written down, then somebody is answered.
     fn shut_one(&mut self, standing: Standing) {
         let endpoint = self.any_endpoint();
         let is = self.standing(endpoint);
         let goes = match standing {
-            Standing::Paused => is == Standing::Enabled,
+            Standing::Paused => is == Standing::Enabled || is == Standing::Disabled,
             Standing::Disabled => is == Standing::Enabled || is == Standing::Paused,
             // Now and then: a deleted endpoint has no story left to tell.
             Standing::Deleted => is != Standing::Deleted && self.dice.chance(1, 4),
             Standing::Enabled => false,
         };
-        let Some(epoch) = self.living().filter(|_| goes) else {
-            return;
-        };
-        self.note(|| format!("somebody wants {endpoint} {standing:?}"));
-        self.hear(epoch, Input::Stand { endpoint, standing });
-        if self.living() != Some(epoch) {
-            return;
+        if goes {
+            self.ask_to_stand(endpoint, standing);
         }
-        if let Some(row) = self.disk.endpoint_mut(endpoint) {
-            row.standing = standing;
-        }
-        self.ledger.shut(endpoint);
     }
 
     fn open_one(&mut self) {
@@ -175,26 +165,42 @@ impl World {
         self.open(endpoint);
     }
 
-    /// First it is written down, then the dispatcher is told. What is being swept must wait.
     fn open(&mut self, endpoint: EndpointId) {
-        let is = self.standing(endpoint);
+        if self.standing(endpoint) != Standing::Deleted {
+            self.ask_to_stand(endpoint, Standing::Enabled);
+        }
+    }
+
+    fn ask_to_stand(&mut self, endpoint: EndpointId, standing: Standing) {
         let Some(epoch) = self.living() else {
             return;
         };
-        if is == Standing::Deleted || self.sweeping.contains(&endpoint) {
-            return;
+        self.note(|| format!("somebody wants {endpoint} {standing:?}"));
+        if self.bug == Some(Bug::SendsToTheDisabled) {
+            self.stands(endpoint, standing, None);
+        } else {
+            self.hear(epoch, Input::Stand { endpoint, standing });
         }
-        self.note(|| format!("somebody enables {endpoint}"));
+    }
+
+    /// The dispatcher says that an endpoint stands as somebody asked: it is written down, and
+    /// somebody is answered.
+    pub(super) fn stands(
+        &mut self,
+        endpoint: EndpointId,
+        standing: Standing,
+        health: Option<Health>,
+    ) {
         if let Some(row) = self.disk.endpoint_mut(endpoint) {
-            row.standing = Standing::Enabled;
-            if is == Standing::Disabled {
-                row.health.start_afresh();
+            row.standing = standing;
+            if let Some(health) = health {
+                row.health.update(&health);
             }
-            row.health.note_recovered();
         }
-        self.ledger.opened(endpoint, self.agenda.now_ms());
-        let standing = Standing::Enabled;
-        self.hear(epoch, Input::Stand { endpoint, standing });
+        match standing {
+            Standing::Enabled => self.ledger.opened(endpoint, self.agenda.now_ms()),
+            Standing::Paused | Standing::Disabled | Standing::Deleted => self.ledger.shut(endpoint),
+        }
     }
 
     /// At the end of the storm nothing stays paused.
@@ -262,9 +268,6 @@ impl World {
             let (Some(row), Some(epoch)) = (open, self.living()) else {
                 continue;
             };
-            if self.sweeping.contains(&endpoint) {
-                continue;
-            }
             let give_up_after = row.settings.policy.give_up_after;
             let now = self.now().wall;
             let replayed = self

@@ -23,10 +23,7 @@ impl World {
         }
         let input = match self.bug {
             None => input,
-            Some(bug) => match bug.tamper_input(input) {
-                None => return,
-                Some(input) => input,
-            },
+            Some(bug) => bug.tamper_input(input),
         };
         self.note(|| format!("hears {}", brief(&input)));
         let now = self.now();
@@ -100,6 +97,11 @@ impl World {
                     },
                 );
             }
+            Command::Stands {
+                endpoint,
+                standing,
+                health,
+            } => self.stands(endpoint, standing, health),
             Command::TooLateToCancel(delivery) => self.cancelling.retain(|id| *id != delivery),
             Command::Sweep {
                 ticket,
@@ -107,7 +109,6 @@ impl World {
                 reason,
                 except,
             } => {
-                self.sweeping.push(endpoint);
                 let delay_ms = self.dice.between(0, 2_000);
                 self.agenda.plan(
                     delay_ms,
@@ -350,7 +351,6 @@ impl World {
             }
         }
         self.note(|| format!("{} swept from {endpoint}", swept.len()));
-        self.sweeping.retain(|other| *other != endpoint);
         self.answer(epoch, Input::Swept { ticket, endpoint });
     }
 

@@ -166,13 +166,6 @@ impl Bench {
     }
 
     pub(super) fn stand(&mut self, endpoint: EndpointId, standing: Standing) {
-        if let Some(stored) = self.endpoints.get_mut(&endpoint) {
-            let shut = [Standing::Disabled, Standing::Deleted];
-            if shut.contains(&stored.standing) && !shut.contains(&standing) {
-                stored.health.start_afresh();
-            }
-            stored.standing = standing;
-        }
         self.tell(Input::Stand { endpoint, standing });
     }
 
@@ -482,6 +475,18 @@ impl Bench {
                 if !self.by_hand.records {
                     let ticket = self.write();
                     inputs.push_back(Input::Recorded { ticket });
+                }
+            }
+            Command::Stands {
+                endpoint,
+                standing,
+                health,
+            } => {
+                if let Some(stored) = self.endpoints.get_mut(&endpoint) {
+                    stored.standing = standing;
+                    if let Some(health) = health {
+                        stored.health.update(&health);
+                    }
                 }
             }
             Command::Sweep {

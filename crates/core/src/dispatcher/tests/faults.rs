@@ -64,7 +64,7 @@ fn a_fault_of_our_own_does_not_open_or_close_anything() {
 }
 
 #[test]
-fn a_failed_record_is_asked_for_again_and_nothing_is_sent_until_one_is_written() {
+fn a_failed_record_is_asked_for_again_and_until_one_is_written_hardly_anything_is_sent() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -85,9 +85,9 @@ fn a_failed_record_is_asked_for_again_and_nothing_is_sent_until_one_is_written()
     bench.fail_record();
     bench.pass(STORE_PAUSE);
     assert_eq!(bench.records.front(), Some(&record), "and again");
-    assert_eq!(bench.take_sent(), []);
+    assert_eq!(bench.take_sent().len(), 1, "one on trial");
     bench.answer_record();
-    assert_eq!(bench.take_sent().len(), 3);
+    assert_eq!(bench.take_sent().len(), 2);
     assert_eq!(bench.disk.status(first), Status::Retrying);
     bench.pass(RETRY);
     assert_eq!(bench.take_sent(), [first]);

@@ -1,0 +1,190 @@
+//! What a hostile reader found. Each of these failed before it was mended.
+
+use super::bench::Bench;
+use super::given::{RETRY, down, gone, ok, settings, throttled, unhurried};
+use crate::classify::{HttpStatus, Outcome};
+use crate::delivery::{Delivery, Status};
+use crate::dispatcher::{Input, Limits, MAX_FETCHES, STORE_PAUSE};
+use crate::lane::{BreakerSettings, LaneSettings, RateLimit, Standing};
+use crate::time::Span;
+
+fn code(code: u16) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::new(code).unwrap(),
+        retry_after: None,
+    }
+}
+
+/// Steady traffic at the speed of the receiver: overflow and retries on disk never go.
+#[test]
+fn newcomers_do_not_keep_out_what_waits_on_disk() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    let first = bench.accept_one(endpoint);
+    bench.finish(first, down()); // retry in 10 s
+    let old = bench.accept(endpoint, 200);
+    for _ in 0..10_000 {
+        let head = *bench.flying.keys().next().unwrap();
+        bench.finish(head, ok());
+        bench.accept_one(endpoint);
+        bench.pass(Span::from_millis(20));
+    }
+    let left = old
+        .iter()
+        .filter(|id| !bench.disk.status(**id).is_terminal())
+        .count();
+    assert_eq!((bench.disk.status(first), left), (Status::Succeeded, 0));
+}
+
+/// A fetch sees the commit before the hand-over is heard.
+#[test]
+fn word_of_an_acceptance_that_comes_after_the_end_sends_nothing() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 200,
+        ..unhurried()
+    });
+    let batch: Vec<Delivery> = (0..300).map(|_| bench.commit(endpoint, None)).collect();
+    let due = bench.now.wall;
+    bench.tell(Input::Work { endpoint, due });
+    bench.run(Span::from_secs(1), ok());
+    bench.take_sent();
+    bench.tell(Input::Accepted(batch));
+    assert_eq!(bench.take_sent().len(), 0);
+}
+
+/// Deliveries given up because their payload was refused say nothing about the destination.
+#[test]
+fn refused_payloads_do_not_trip_the_breaker_however_many_are_given_up() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    bench.accept(endpoint, 10);
+    for _ in 0..10 {
+        bench.finish_all(code(404));
+        bench.pass(RETRY);
+    }
+    let news = bench.news();
+    assert!(news.is_empty(), "{news:?}");
+}
+
+/// One record that can never be written must not stop everybody else.
+#[test]
+fn one_record_that_cannot_be_written_does_not_stop_the_others() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(unhurried());
+    let other = bench.endpoint_of("other", unhurried());
+    let poison = bench.accept_one(endpoint);
+    bench.finish(poison, ok());
+    bench.fail_record();
+    bench.accept(other, 5);
+    for _ in 0..100 {
+        bench.pass(STORE_PAUSE);
+        bench.fail_record();
+    }
+    assert_eq!(bench.flying.len(), 5);
+}
+
+#[test]
+fn what_is_stored_of_a_fresh_start_does_not_outrank_what_follows() {
+    let mut bench = Bench::new();
+    let s = LaneSettings {
+        breaker: BreakerSettings {
+            consecutive_failures: 1,
+            ..BreakerSettings::default()
+        },
+        ..unhurried()
+    };
+    let endpoint = bench.endpoint(s);
+    bench.accept_one(endpoint);
+    bench.finish_all(ok());
+    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, Standing::Enabled);
+    bench.accept(endpoint, 1);
+    bench.finish_all(down());
+    assert!(bench.lane(endpoint).health.trip.is_some());
+    let stored = bench.stored(endpoint).health.clone();
+    assert_eq!(stored, bench.lane(endpoint).health);
+}
+
+/// Enabled between the end of the attempt that disables it and its record.
+#[test]
+fn disk_and_memory_agree_on_an_endpoint_enabled_while_it_is_being_disabled() {
+    let mut bench = Bench::new();
+    bench.by_hand.records = true;
+    let endpoint = bench.endpoint(unhurried());
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, gone());
+    bench.stand(endpoint, Standing::Paused);
+    bench.stand(endpoint, Standing::Enabled);
+    bench.answer_record();
+    assert_eq!(bench.standing(endpoint), bench.lane(endpoint).standing);
+}
+
+/// A rate that is no number is no licence.
+#[test]
+fn a_rate_that_is_no_number_does_not_open_the_gate() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 1000,
+        rate: RateLimit {
+            per_second: f64::NAN,
+            burst: 1,
+        },
+        ..settings()
+    });
+    bench.accept(endpoint, 500);
+    assert!(bench.flying.len() <= 1, "{}", bench.flying.len());
+}
+
+/// What rests after a fault of our own is not being sent.
+#[test]
+fn what_rests_can_be_called_off() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    let id = bench.accept_one(endpoint);
+    bench.fall(id);
+    bench.listen();
+    bench.cancel(id);
+    assert_eq!(bench.disk.status(id), Status::Cancelled);
+}
+
+/// Enabling overrules what the receiver once asked for.
+#[test]
+fn enabling_ends_the_quiet() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    let id = bench.accept_one(endpoint);
+    bench.finish(id, throttled(Span::from_hours(24)));
+    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, Standing::Enabled);
+    let id = bench.accept_one(endpoint);
+    bench.pass(Span::from_hours(1));
+    assert!(bench.flying.contains_key(&id));
+}
+
+/// Many lanes with a backlog at the start do not all fetch at once, and yet all get their turn.
+#[test]
+fn fetches_are_bounded_and_stand_in_line() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 16,
+        ready_per_lane: 64,
+    });
+    bench.by_hand.fetches = true;
+    let mut waiting = Vec::new();
+    for index in 0..2_000 {
+        let endpoint = bench.endpoint_of(&format!("t{index}"), settings());
+        waiting.push(bench.commit(endpoint, None).id());
+        let due = bench.now.wall;
+        bench.tell(Input::Work { endpoint, due });
+        assert!(bench.fetches.len() <= MAX_FETCHES);
+    }
+    assert_eq!(bench.fetches.len(), MAX_FETCHES);
+    bench.by_hand.fetches = false;
+    while !bench.fetches.is_empty() {
+        bench.answer_fetch();
+    }
+    bench.run(Span::from_mins(10), ok());
+    let ended = |id: &_| bench.disk.status(*id) == Status::Succeeded;
+    assert!(waiting.iter().all(ended));
+}
