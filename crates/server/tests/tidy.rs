@@ -87,3 +87,19 @@ fn the_core_depends_on_nothing_that_acts() {
         assert!(!manifest.contains(actor), "the core depends on {actor}");
     }
 }
+
+/// One program in the workspace, so that `cargo run` needs no name.
+#[test]
+fn only_the_server_is_a_program() {
+    let crates = workspace().join("crates");
+    let mut programs = Vec::new();
+    for entry in fs::read_dir(&crates).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
+        let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap_or_default();
+        let named = manifest.contains("[[bin]]") || path.join("src/bin").exists();
+        if named || path.join("src/main.rs").exists() {
+            programs.push(path);
+        }
+    }
+    assert_eq!(programs, [crates.join("server")]);
+}
