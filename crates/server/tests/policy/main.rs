@@ -4,3 +4,4 @@
 mod answers;
 mod complaints;
 mod program;
+mod readme;

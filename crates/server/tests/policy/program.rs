@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -21,9 +21,17 @@ pub(crate) fn run(line: &str) -> Output {
     program().args(line.split(' ')).output().expect("it runs")
 }
 
+/// Runs the program with arguments parted by blanks and with this input.
 pub(crate) fn fed(line: &str, input: &str) -> Output {
+    let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    fed_in(Path::new("."), &arguments, input)
+}
+
+/// Runs the program in a folder, with this input.
+pub(crate) fn fed_in(folder: &Path, arguments: &[String], input: &str) -> Output {
     let mut child = program()
-        .args(line.split(' '))
+        .args(arguments)
+        .current_dir(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
