@@ -1,6 +1,8 @@
 //! What may be asked of the program.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -82,7 +84,7 @@ pub struct ShapeArgs {
     /// Answer in JSON
     #[arg(long, conflicts_with = "svg")]
     pub json: bool,
-    /// Write a picture into a file; - writes to standard output
+    /// Write a picture into a file, instead of the answer; - writes to standard output
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -105,28 +107,30 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Deliveries due when the outage begins
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_PENDING)))]
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true,
+          value_parser = whole(0, MAX_PENDING))]
     pub pending: u32,
     /// How long the receiver is down, such as 90s, 30m or 1d12h
-    #[arg(long, value_name = "DURATION", value_parser = outage)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = outage)]
     pub outage: Span,
-    /// What the receiver takes when it is back, such as 50/s or 600/m, in whole requests a second
-    #[arg(long, value_name = "RATE", value_parser = rate::capacity)]
+    /// What the receiver takes when it is back, such as 50/s or 600/m
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = rate::capacity)]
     pub capacity: f64,
     /// At most so many requests at once
     #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_MAX_IN_FLIGHT,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_IN_FLIGHT)))]
+          allow_hyphen_values = true, value_parser = whole(1, MAX_IN_FLIGHT))]
     pub max_in_flight: u32,
     /// At most so many requests a second, such as 50/s or 600/m
-    #[arg(long, value_name = "RATE", default_value = "50/s", value_parser = rate::limit)]
+    #[arg(long, value_name = "RATE", default_value = "50/s", allow_hyphen_values = true,
+          value_parser = rate::limit)]
     pub rate: f64,
     /// So many of them at once after a quiet time
     #[arg(long, value_name = "COUNT", default_value_t = RateLimit::default().burst,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_BURST)))]
+          allow_hyphen_values = true, value_parser = whole(1, MAX_BURST))]
     pub burst: u32,
     /// What the dice follow from
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_hyphen_values = true,
+          value_parser = whole(0, u64::MAX))]
     pub seed: u64,
     /// What the answer looks like.
     #[command(flatten)]
@@ -137,6 +141,19 @@ pub struct SimulateArgs {
 fn preset() -> impl TypedValueParser<Value = Preset> {
     PossibleValuesParser::new(Preset::ALL.map(Preset::name))
         .map(|name| name.parse().expect("a possible value is a preset"))
+}
+
+/// Reads a whole number; a wrong one is answered with what would be right.
+fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
+where
+    N: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let number = text.parse().ok();
+        number
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+    }
 }
 
 fn outage(text: &str) -> Result<Span, String> {
@@ -170,6 +187,16 @@ mod tests {
         let rate = RateLimit::default();
         assert_eq!((args.rate, args.burst), (rate.per_second, rate.burst));
         assert_eq!(args.max_in_flight, DEFAULT_MAX_IN_FLIGHT);
+    }
+
+    #[test]
+    fn counts_are_whole() {
+        let read = whole(1, 1_000_u32);
+        assert_eq!(read("1000"), Ok(1_000));
+        for text in ["0", "1001", "-1", "1.5", "1,000", "abc", "", "99999999999"] {
+            let told = Err("must be a whole number from 1 to 1000".to_owned());
+            assert_eq!(read(text), told, "{text}");
+        }
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl fmt::Display for Failure {
             Failure::Unreadable { source, error } => write!(f, "cannot read {source}: {error}"),
             Failure::TooLarge { source } => write!(
                 f,
-                "{source} is too large: a policy has at most {MAX_POLICY_BYTES} bytes"
+                "{source} is too large: a policy has at most {} MiB",
+                MAX_POLICY_BYTES >> 20
             ),
             Failure::NotText { source } => {
                 write!(f, "{source} is not text in UTF-8, as JSON and TOML are")

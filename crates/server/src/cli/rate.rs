@@ -2,13 +2,14 @@
 
 use posthaste_core::lane::{MAX_PER_SECOND, MIN_PER_SECOND};
 
+/// The fewest requests a second a simulated receiver may take: less than four an hour.
+pub const MIN_CAPACITY: f64 = 0.001;
 /// The most requests a second a simulated receiver may take.
 pub const MAX_CAPACITY: f64 = 1_000_000.0;
 
-/// Reads what a receiver takes. It counts whole requests a second, so a fraction is cut off.
+/// Reads what a receiver takes.
 pub fn capacity(text: &str) -> Result<f64, String> {
-    let per_second = per_second(text)?.floor();
-    within(per_second, 1.0, MAX_CAPACITY)
+    within(per_second(text)?, MIN_CAPACITY, MAX_CAPACITY)
 }
 
 /// Reads what an endpoint may be sent.
@@ -87,9 +88,11 @@ mod tests {
         assert_eq!(capacity("1000000"), Ok(MAX_CAPACITY));
         assert!(capacity("1000001").is_err());
         assert_eq!(
-            capacity("0.9"),
-            Err("must be from 1/s to 1000000/s".to_owned())
+            capacity("0"),
+            Err("must be from 0.001/s to 1000000/s".to_owned())
         );
-        assert_eq!(capacity("100/m"), Ok(1.0));
+        assert_eq!(capacity("1.5/s"), Ok(1.5));
+        assert_eq!(capacity("90/m"), Ok(1.5));
+        assert_eq!(capacity("0.001"), Ok(MIN_CAPACITY));
     }
 }

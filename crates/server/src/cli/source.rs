@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use posthaste_core::json;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use serde_json::{Map, Value};
 
@@ -44,28 +45,56 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// The format a file's name tells, or else the one its text must be: no TOML begins with a brace,
-    /// and every policy in JSON does.
+    /// The format a file's name tells, or else the one its text has.
     fn of(path: &Path, text: &str) -> Format {
         let extension = path.extension().map(|e| e.to_ascii_lowercase());
         match extension.as_deref().and_then(|e| e.to_str()) {
             Some("json") => Format::Json,
             Some("toml") => Format::Toml,
-            Some(_) | None if text.trim_start().starts_with('{') => Format::Json,
-            Some(_) | None => Format::Toml,
+            Some(_) | None => Format::of_text(text),
         }
+    }
+
+    /// What a text begins with tells its format, broken or not: JSON with a value, TOML with a field
+    /// or with the head of a table.
+    fn of_text(text: &str) -> Format {
+        if json::parse(text).is_ok() {
+            return Format::Json;
+        }
+        let first_line = text.trim_start().lines().next().unwrap_or_default();
+        let names_a_field = first_line.contains('=');
+        let word = first_line.split(|c: char| !c.is_alphanumeric()).next();
+        let is_json = match first_line.chars().next() {
+            Some('{') => true,
+            Some('[') => !is_table_head(first_line),
+            Some('"' | '-' | '0'..='9') => !names_a_field,
+            Some(_) => !names_a_field && matches!(word, Some("true" | "false" | "null")),
+            None => false,
+        };
+        if is_json { Format::Json } else { Format::Toml }
     }
 
     /// Reads a document; the error says what is wrong, with line and column.
     fn read(self, text: &str) -> Result<Value, String> {
         match self {
-            Format::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+            Format::Json => json::parse(text).map_err(|error| error.to_string()),
             Format::Toml => text
                 .parse::<toml::Table>()
                 .map(|table| json_of(toml::Value::Table(table)))
                 .map_err(|error| toml_error(&error, text)),
         }
     }
+}
+
+/// True for `[backoff]` and `[[rules]]`, and not for the beginning of a list.
+fn is_table_head(line: &str) -> bool {
+    let Some((name, _)) = line.trim_start_matches('[').split_once(']') else {
+        return false;
+    };
+    let named = |c: char| c.is_ascii_alphanumeric() || "_-. \t\"'".contains(c);
+    let first = name.trim_start().chars().next();
+    let begins = first.is_some_and(|c| c.is_ascii_alphabetic() || "_\"'".contains(c));
+    begins && name.chars().all(named)
 }
 
 /// The policy that was asked for; `recommended` if none was.
@@ -174,6 +203,37 @@ mod tests {
         assert_eq!(of("a.conf", "\n {}"), Format::Json);
         assert_eq!(of("-", "[backoff]"), Format::Toml);
         assert_eq!(of("-", ""), Format::Toml);
+        for json in [
+            "[]",
+            "[1, 2]",
+            "[\"a\"]",
+            "[{\"preset\": \"swift\"},]",
+            "[\n",
+            "\"swift\"",
+            "\"swi",
+            "5",
+            "-1.5",
+            "true",
+            "null",
+            "false,",
+            "{\"a\": 1, \"a\": 2",
+            "[true, 1",
+            "[[1], [2]",
+        ] {
+            assert_eq!(of("-", json), Format::Json, "{json}");
+        }
+        for toml in [
+            "[[rules]]\non = '404'",
+            "  [ backoff ] # how delays grow\nkind = 'fixed'",
+            "# a policy\n[backoff]",
+            "\"preset\" = 'swift'",
+            "[\"backoff\"]\nkind = 'fixed'",
+            "preset: swift",
+            "true = 1",
+            "nullable = 1",
+        ] {
+            assert_eq!(of("policy", toml), Format::Toml, "{toml}");
+        }
     }
 
     #[test]

@@ -33,11 +33,11 @@ fn wrong_usage_is_told_with_what_would_be_right() {
         (simulate("--outage 1m --pending 1"), &["--capacity <RATE>"]),
         (
             simulate("--pending 1000001 --outage 1m --capacity 1"),
-            &["--pending", "0..=1000000"],
+            &["--pending", "must be a whole number from 0 to 1000000"],
         ),
         (
             simulate("--pending -5 --outage 1m --capacity 1"),
-            &["--pending", "0..=1000000"],
+            &["--pending", "must be a whole number from 0 to 1000000"],
         ),
         (
             simulate("--pending 1 --outage 31d --capacity 1"),
@@ -53,7 +53,7 @@ fn wrong_usage_is_told_with_what_would_be_right() {
         ),
         (
             simulate("--pending 1 --outage 1m --capacity 0"),
-            &["--capacity", "from 1/s"],
+            &["--capacity", "from 0.001/s to 1000000/s"],
         ),
         (
             simulate("--pending 1 --outage 1m --capacity 1 --rate 0"),
@@ -61,15 +61,18 @@ fn wrong_usage_is_told_with_what_would_be_right() {
         ),
         (
             simulate("--pending 1 --outage 1m --capacity 1 --max-in-flight 0"),
-            &["--max-in-flight", "1..=1000"],
+            &["--max-in-flight", "must be a whole number from 1 to 1000"],
         ),
         (
             simulate("--pending 1 --outage 1m --capacity 1 --burst 0"),
-            &["--burst", "1..=100000"],
+            &["--burst", "must be a whole number from 1 to 100000"],
         ),
         (
             simulate("--pending 1 --outage 1m --capacity 1 --seed x"),
-            &["--seed"],
+            &[
+                "--seed",
+                "must be a whole number from 0 to 18446744073709551615",
+            ],
         ),
         ("policy predict".to_owned(), &["predict"]),
     ];
@@ -79,6 +82,80 @@ fn wrong_usage_is_told_with_what_would_be_right() {
             assert!(text.contains(part), "{line}: {part}\n{text}");
         }
     }
+}
+
+/// A value that begins with a hyphen is a wrong value, not an argument nobody knows.
+#[test]
+fn wrong_numbers_are_told_what_would_be_right() {
+    for (argument, value, right) in [
+        (
+            "--pending",
+            "1.5",
+            "must be a whole number from 0 to 1000000",
+        ),
+        (
+            "--pending",
+            "10,000",
+            "must be a whole number from 0 to 1000000",
+        ),
+        (
+            "--pending",
+            "-1",
+            "must be a whole number from 0 to 1000000",
+        ),
+        (
+            "--seed",
+            "abc",
+            "must be a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            "--seed",
+            "-1",
+            "must be a whole number from 0 to 18446744073709551615",
+        ),
+        ("--burst", "-1", "must be a whole number from 1 to 100000"),
+        (
+            "--max-in-flight",
+            "-1",
+            "must be a whole number from 1 to 1000",
+        ),
+        (
+            "--capacity",
+            "-5/s",
+            "not a rate: write a number and its time",
+        ),
+        ("--rate", "-5/s", "not a rate: write a number and its time"),
+        ("--outage", "-5m", "\"-5m\" is not a duration"),
+    ] {
+        let mut line = vec!["policy", "simulate"];
+        for (name, value) in [("--pending", "1"), ("--outage", "1m"), ("--capacity", "1")] {
+            if name != argument {
+                line.extend([name, value]);
+            }
+        }
+        line.extend([argument, value]);
+        let text = complaint(program().args(line).output().expect("it runs"), 2);
+        let told = format!("invalid value '{value}' for '{argument} <");
+        assert!(text.contains(&told) && text.contains(right), "{text}");
+    }
+}
+
+#[test]
+fn what_is_json_and_no_object_is_told_so() {
+    for (input, shape) in [
+        ("[]", "a list"),
+        ("\"swift\"", "a string"),
+        ("5", "a number"),
+        ("true", "a boolean"),
+        ("null", "null"),
+    ] {
+        let text = complaint(fed("policy explain --file -", input), 2);
+        let told = "error: standard input is not a retry policy\npolicy: must be an object, not ";
+        assert!(text.starts_with(told), "{input}: {text}");
+        assert!(text.trim_end().ends_with(shape), "{input}: {text}");
+    }
+    let text = complaint(fed("policy explain --file -", "[1, 2"), 2);
+    assert!(text.contains("is not valid JSON: EOF"), "{text}");
 }
 
 #[test]
@@ -156,6 +233,13 @@ fn a_malformed_file_is_told_with_its_format_and_place() {
             file("toml.json", "preset = 'swift'"),
             "is not valid JSON: expected value at line 1 column 1",
         ),
+        (
+            file(
+                "twice.json",
+                "{\"preset\": \"swift\",\n \"preset\": \"brisk\"}",
+            ),
+            "is not valid JSON: \"preset\" is named twice at line 2 column ",
+        ),
         (file("broken-brace", "{\"preset\""), "is not valid JSON: "),
         (file("broken-plain", "preset: swift"), "is not valid TOML: "),
         (
@@ -170,7 +254,7 @@ fn a_malformed_file_is_told_with_its_format_and_place() {
         (file("empty.toml", ""), "\nbackoff: is required"),
         (
             file("large.json", " ".repeat(1024 * 1024 + 1)),
-            "is too large: a policy has at most 1048576 bytes",
+            "is too large: a policy has at most 1 MiB",
         ),
         (scratch("absent.json").display().to_string(), "cannot read "),
         (env!("CARGO_TARGET_TMPDIR").to_owned(), "cannot read "),
