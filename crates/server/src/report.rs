@@ -1,21 +1,56 @@
 //! Answers in the shape that tools rely on.
 
 use posthaste_core::lane::RateLimit;
+use posthaste_core::policy::{Explanation, Preset, RetryPolicy};
 use posthaste_sim::recovery::{Course, Recovery, Scenario};
 use serde::Serialize;
 
+use crate::picture::outage::{Times, over_capacity};
 use crate::picture::series::{self, Bucket};
 use crate::picture::words;
+
+/// The policy an answer is about. Read as a policy, it is that policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PolicyReport {
+    /// The preset's name, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<&'static str>,
+    /// All of it, written out.
+    #[serde(flatten)]
+    pub policy: RetryPolicy,
+}
+
+impl PolicyReport {
+    /// Reports a policy, and which preset it is.
+    pub fn new(preset: Option<Preset>, policy: &RetryPolicy) -> PolicyReport {
+        PolicyReport {
+            preset: preset.map(Preset::name),
+            policy: policy.clone(),
+        }
+    }
+}
+
+/// A policy, explained.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExplanationReport {
+    /// When each attempt comes.
+    #[serde(flatten)]
+    pub explanation: Explanation,
+    /// What was explained.
+    pub policy: PolicyReport,
+}
 
 /// What a simulated outage came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageReport {
+    /// The endpoint's retry policy.
+    pub policy: PolicyReport,
     /// Deliveries due when the outage began.
     pub pending: u32,
     /// How long the receiver was down.
     pub outage_ms: u64,
     /// How many requests a second it took when it was back.
-    pub capacity_per_second: u64,
+    pub capacity_per_second: f64,
     /// What posthaste kept to.
     pub limits: LimitsReport,
     /// What the dice followed from.
@@ -54,11 +89,12 @@ pub struct CourseReport {
 
 impl OutageReport {
     /// Reports on a scenario that was played through.
-    pub fn new(scenario: &Scenario, recovery: &Recovery) -> OutageReport {
+    pub fn new(preset: Option<Preset>, scenario: &Scenario, recovery: &Recovery) -> OutageReport {
         OutageReport {
+            policy: PolicyReport::new(preset, &scenario.policy),
             pending: scenario.pending,
             outage_ms: scenario.outage.as_millis(),
-            capacity_per_second: scenario.capacity_per_second as u64,
+            capacity_per_second: scenario.capacity_per_second,
             limits: LimitsReport {
                 max_in_flight: scenario.max_in_flight,
                 rate_limit: scenario.rate,
@@ -67,6 +103,15 @@ impl OutageReport {
             posthaste: CourseReport::new(&recovery.posthaste),
             naive: CourseReport::new(&recovery.naive),
         }
+    }
+
+    /// Its times in words, the same wherever they are told.
+    pub fn times(&self) -> Times {
+        Times::new(
+            self.outage_ms,
+            self.posthaste.drained_ms,
+            self.naive.drained_ms,
+        )
     }
 
     /// What it comes to, in one sentence.
@@ -79,18 +124,23 @@ impl OutageReport {
 
     fn posthaste_in_words(&self) -> String {
         let course = &self.posthaste;
-        let all = words::count(u64::from(self.pending));
-        let fate = if course.dead_lettered == 0 {
-            format!(
-                "posthaste delivered all {all} within {}",
-                self.drain_in_words(course)
-            )
-        } else if course.delivered == 0 && course.drained_ms <= self.outage_ms {
-            format!("posthaste gave up all {all} before the receiver was back, as the policy says")
-        } else {
-            let delivered = words::count(course.delivered);
-            let dead = words::count(course.dead_lettered);
-            format!("posthaste delivered {delivered} of {all} and dead-lettered {dead}")
+        let all = match self.pending {
+            1 => "the one delivery".to_owned(),
+            many => format!("all {}", words::count(u64::from(many))),
+        };
+        let (delivered, dead) = (course.delivered, course.dead_lettered);
+        let fate = match (delivered, dead) {
+            (_, 0) => format!("posthaste delivered {all} within {}", self.drain_in_words()),
+            (0, _) if course.drained_ms <= self.outage_ms => {
+                format!("posthaste gave up {all} before the receiver was back, as the policy says")
+            }
+            (0, _) => format!("posthaste dead-lettered {all}, as the policy says"),
+            (_, _) => format!(
+                "posthaste delivered {} of {} and dead-lettered {}",
+                words::count(delivered),
+                words::count(u64::from(self.pending)),
+                words::count(dead)
+            ),
         };
         match course.peak_arrivals_per_second {
             0 => fate,
@@ -101,13 +151,11 @@ impl OutageReport {
         }
     }
 
-    fn drain_in_words(&self, course: &CourseReport) -> String {
-        match self.outage_ms {
-            0 => words::duration(course.drained_ms),
-            outage_ms => {
-                let since_ms = course.drained_ms.saturating_sub(outage_ms);
-                format!("{} of recovery", words::duration(since_ms))
-            }
+    fn drain_in_words(&self) -> String {
+        let times = self.times();
+        match (self.outage_ms, times.posthaste_since) {
+            (0, _) | (_, None) => times.posthaste,
+            (_, Some(since)) => format!("{since} of recovery"),
         }
     }
 
@@ -117,6 +165,9 @@ impl OutageReport {
                 "a naive sender would have given up before the receiver was back".to_owned()
             }
             0 => "a naive sender would have given up too".to_owned(),
+            peak if peak <= self.posthaste.peak_arrivals_per_second => {
+                "a naive sender would have sent no more at once".to_owned()
+            }
             peak => {
                 let herd = words::count(peak);
                 let over = self.over_capacity(peak);
@@ -126,11 +177,10 @@ impl OutageReport {
     }
 
     fn over_capacity(&self, peak: u64) -> String {
-        if peak <= self.capacity_per_second {
-            return String::new();
-        }
-        let ratio = peak as f64 / self.capacity_per_second as f64;
-        format!(", {} what the receiver takes", words::times(ratio))
+        let ratio = over_capacity(peak, self.capacity_per_second);
+        ratio.map_or(String::new(), |ratio| {
+            format!(", {ratio} what the receiver takes")
+        })
     }
 }
 
@@ -156,7 +206,7 @@ mod tests {
     use posthaste_sim::recovery::play;
 
     fn conclusion(scenario: &Scenario) -> String {
-        OutageReport::new(scenario, &play(scenario)).conclusion()
+        OutageReport::new(None, scenario, &play(scenario)).conclusion()
     }
 
     fn course(delivered: u64, peak_per_second: u64, drained_ms: u64) -> Course {
@@ -174,7 +224,7 @@ mod tests {
     fn the_conclusion_tells_of_the_herd() {
         let scenario = scenario(10_000, Span::from_mins(30));
         let told = |posthaste: Course, naive: Course| {
-            OutageReport::new(&scenario, &Recovery { posthaste, naive }).conclusion()
+            OutageReport::new(None, &scenario, &Recovery { posthaste, naive }).conclusion()
         };
         let naive = course(10_000, 10_000, 13_740_000);
         assert_eq!(
@@ -213,13 +263,52 @@ mod tests {
             "{at_once}"
         );
         assert!(!at_once.contains("recovery"), "{at_once}");
-        assert!(at_once.ends_with("sent 10 in one second."), "{at_once}");
+        assert!(at_once.ends_with("sent no more at once."), "{at_once}");
+        let herd = conclusion(&scenario(1_000, Span::ZERO));
+        assert!(
+            herd.ends_with("sent 1,000 in one second, 20 times what the receiver takes."),
+            "{herd}"
+        );
+    }
+
+    #[test]
+    fn one_delivery_is_not_all_of_them() {
+        let mut one = scenario(1, Span::from_mins(1));
+        let text = conclusion(&one);
+        assert!(
+            text.starts_with("posthaste delivered the one delivery within "),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("with at most 1/s; a naive sender would have sent no more at once."),
+            "{text}"
+        );
+        one.outage = Span::from_days(30);
+        let text = conclusion(&one);
+        assert!(
+            text.starts_with("posthaste gave up the one delivery before "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_policy_of_a_report_is_a_policy() {
+        for preset in Preset::ALL {
+            let policy = preset.policy();
+            for report in [
+                PolicyReport::new(Some(preset), &policy),
+                PolicyReport::new(None, &policy),
+            ] {
+                let json = serde_json::to_value(&report).expect("JSON");
+                assert_eq!(RetryPolicy::from_json(&json), Ok(policy.clone()));
+            }
+        }
     }
 
     #[test]
     fn the_series_holds_every_request() {
         let scenario = scenario(2_000, Span::from_mins(10));
-        let report = OutageReport::new(&scenario, &play(&scenario));
+        let report = OutageReport::new(None, &scenario, &play(&scenario));
         for course in [&report.posthaste, &report.naive] {
             let arrivals: u64 = course.series.iter().map(|bucket| bucket.arrivals).sum();
             assert_eq!(arrivals, course.attempts);

@@ -9,6 +9,7 @@ use super::source::{NamedPolicy, named_policy};
 use crate::picture::terminal::{self, QUIET, STRONG};
 use crate::picture::timeline::{self, MAX_TABLE_ROWS, Row};
 use crate::picture::words;
+use crate::report::{ExplanationReport, PolicyReport};
 
 /// Explains the policy in the shape that was asked for.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
@@ -21,7 +22,11 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         return output::write_picture(path, &picture);
     }
     if args.shape.json {
-        let json = serde_json::to_string(&explanation).expect("an explanation is plain data");
+        let json = serde_json::to_string(&ExplanationReport {
+            explanation,
+            policy: PolicyReport::new(named.preset, &named.policy),
+        })
+        .expect("an explanation is plain data");
         return output::print_raw(&format!("{json}\n"));
     }
     output::print(&page(&named, &explanation, output::width()))
@@ -40,26 +45,38 @@ fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String 
 
 /// What the policy is called, and its shape.
 pub fn heading(named: &NamedPolicy, width: usize) -> String {
-    let name = terminal::styled(STRONG, &named.name);
+    // A path may be long.
+    let short = words::shortened(&named.name, width - 1);
+    let name = terminal::styled(STRONG, &short);
     let shape = named.policy.shape_in_words();
-    if named.name.chars().count() + shape.chars().count() + 2 <= width {
+    if short.chars().count() + shape.chars().count() + 2 <= width {
         format!("{name}: {shape}\n")
     } else {
-        format!("{name}:\n{shape}\n")
+        format!("{name}:\n{}\n", terminal::wrapped(&shape, width))
     }
 }
 
 fn table(explanation: &Explanation, width: usize) -> String {
-    let rows: Vec<Vec<String>> = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS)
+    let shown = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS);
+    let times_ms: Vec<u64> = shown
+        .iter()
+        .flat_map(|row| match row {
+            Row::Attempt(attempt, _) => {
+                vec![attempt.earliest_ms, attempt.expected_ms, attempt.latest_ms]
+            }
+            Row::LeftOut(_) => Vec::new(),
+        })
+        .collect();
+    let mut times = words::durations(&times_ms).into_iter();
+    let rows: Vec<Vec<String>> = shown
         .into_iter()
         .map(|row| match row {
-            Row::Attempt(attempt, delay_ms) => vec![
-                format!("{:>7}", attempt.number),
-                delay_ms.map_or("–".to_owned(), words::duration),
-                words::duration(attempt.earliest_ms),
-                words::duration(attempt.expected_ms),
-                words::duration(attempt.latest_ms),
-            ],
+            Row::Attempt(attempt, delay_ms) => {
+                let number = format!("{:>7}", attempt.number);
+                let delay = delay_ms.map_or("–".to_owned(), words::duration);
+                let times = times.by_ref().take(3);
+                [number, delay].into_iter().chain(times).collect()
+            }
             Row::LeftOut(count) => vec![format!("… {} more", words::count(count as u64))],
         })
         .collect();
@@ -74,7 +91,7 @@ fn table(explanation: &Explanation, width: usize) -> String {
     let note = terminal::wrapped(note, width);
     format!(
         "{}{}\n",
-        terminal::table(&heads, &rows),
+        terminal::table(&heads, &rows, width),
         terminal::styled(QUIET, &note)
     )
 }
@@ -88,6 +105,7 @@ mod tests {
     fn the_page_of_the_recommended_policy() {
         let named = NamedPolicy {
             name: "recommended".to_owned(),
+            preset: Some(Preset::Recommended),
             policy: Preset::Recommended.policy(),
         };
         let page = page(&named, &named.policy.explain(), 80);

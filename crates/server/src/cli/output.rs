@@ -28,7 +28,7 @@ fn write(mut out: impl Write, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes a picture where it was asked for.
+/// Writes a picture where it was asked for, and says so on standard error.
 pub fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
     if path == Path::new(STANDARD) {
         return print_raw(picture);
@@ -36,7 +36,10 @@ pub fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
     fs::write(path, picture).map_err(|error| Failure::Unwritable {
         path: path.to_owned(),
         error,
-    })
+    })?;
+    let path = terminal::printable(&path.display().to_string());
+    let _ = writeln!(anstream::stderr(), "wrote {path}");
+    Ok(())
 }
 
 /// Says on standard error what went wrong. If even that fails, the exit code still tells.

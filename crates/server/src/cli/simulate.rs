@@ -26,9 +26,12 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         seed: args.seed,
     };
     let recovery = play(&scenario);
-    let report = OutageReport::new(&scenario, &recovery);
+    let report = OutageReport::new(named.preset, &scenario, &recovery);
     if let Some(path) = &args.shape.svg {
-        let heading = "Arrivals at a receiver that was down and came back";
+        let heading = match report.outage_ms {
+            0 => "Arrivals at a receiver that is up",
+            _ => "Arrivals at a receiver that was down and came back",
+        };
         let setting = format!("{}; policy {}", setting(&report), named.name);
         let conclusion = report.conclusion();
         let picture = outage::svg(&scenario, &recovery, heading, &setting, &conclusion);
@@ -60,7 +63,7 @@ fn page(
     let kept_to = format!(
         "Limits: {} in flight, {}, burst {}; seed {}.",
         words::count(u64::from(limits.max_in_flight)),
-        words::per_second(rate.per_second),
+        words::rate(rate.per_second),
         words::count(u64::from(rate.burst)),
         report.seed,
     );
@@ -71,7 +74,7 @@ fn page(
             explain::heading(named, width),
             terminal::wrapped(&setting, width)
         ),
-        table(report),
+        table(report, width),
         format!("{}\n", terminal::wrapped(&report.conclusion(), width)),
         outage::terminal(scenario, recovery, width),
     ]
@@ -84,37 +87,54 @@ fn setting(report: &OutageReport) -> String {
         1 => "1 delivery".to_owned(),
         count => format!("{} deliveries", words::count(u64::from(count))),
     };
-    let capacity = words::count(report.capacity_per_second);
+    let capacity = words::rate(report.capacity_per_second);
     match report.outage_ms {
-        0 => format!("{pending} pending, no outage, receiver takes {capacity}/s"),
-        outage_ms => {
-            let outage = words::duration(outage_ms);
-            format!("{pending} pending, receiver down for {outage}, then takes {capacity}/s")
+        0 => format!("{pending} pending, no outage, receiver takes {capacity}"),
+        _ => {
+            let outage = report.times().outage;
+            format!("{pending} pending, receiver down for {outage}, then takes {capacity}")
         }
     }
 }
 
-fn table(report: &OutageReport) -> String {
-    let row = |name: &str, of: &dyn Fn(&CourseReport) -> String| {
-        vec![name.to_owned(), of(&report.posthaste), of(&report.naive)]
+fn table(report: &OutageReport, width: usize) -> String {
+    let row = |name: &str, of: fn(&CourseReport) -> u64| {
+        let cell = |course| words::count(of(course));
+        vec![
+            name.to_owned(),
+            cell(&report.posthaste),
+            cell(&report.naive),
+        ]
     };
-    let since_recovery = |course: &CourseReport| {
-        let since_ms = course.drained_ms.checked_sub(report.outage_ms);
-        since_ms.map_or("gave up before".to_owned(), words::duration)
+    let peak = |course: &CourseReport| {
+        let peak = words::count(course.peak_arrivals_per_second);
+        format!("{peak}/s")
     };
+    let was_down = report.outage_ms > 0;
+    let name = |up: &str, down: &str| if was_down { down } else { up }.to_owned();
+    let times = report.times();
     let mut rows = vec![
-        row("attempts", &|c| words::count(c.attempts)),
-        row("delivered", &|c| words::count(c.delivered)),
-        row("dead-lettered", &|c| words::count(c.dead_lettered)),
-        row("highest arrivals after recovery", &|c| {
-            format!("{}/s", words::count(c.peak_arrivals_per_second))
-        }),
-        row("time to drain, from the start", &|c| {
-            words::duration(c.drained_ms)
-        }),
+        row("attempts", |course| course.attempts),
+        row("delivered", |course| course.delivered),
+        row("dead-lettered", |course| course.dead_lettered),
+        vec![
+            name("highest arrivals", "highest after recovery"),
+            peak(&report.posthaste),
+            peak(&report.naive),
+        ],
+        vec![
+            name("time to drain", "time to drain, from the start"),
+            times.posthaste,
+            times.naive,
+        ],
     ];
-    if report.pending > 0 && report.outage_ms > 0 {
-        rows.push(row("time to drain, from recovery", &since_recovery));
+    if report.pending > 0 && was_down {
+        let gave_up = || "gave up".to_owned();
+        rows.push(vec![
+            "time to drain, from recovery".to_owned(),
+            times.posthaste_since.unwrap_or_else(gave_up),
+            times.naive_since.unwrap_or_else(gave_up),
+        ]);
     }
-    terminal::table(&["", "posthaste", "naive"], &rows)
+    terminal::table(&["", "posthaste", "naive"], &rows, width)
 }

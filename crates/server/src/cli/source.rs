@@ -22,6 +22,8 @@ pub const MAX_POLICY_BYTES: u64 = 1024 * 1024;
 pub struct NamedPolicy {
     /// The preset's name, or the file's.
     pub name: String,
+    /// Which preset it is, if it is one.
+    pub preset: Option<Preset>,
     /// The policy itself.
     pub policy: RetryPolicy,
 }
@@ -103,6 +105,7 @@ pub fn named_policy(args: &PolicyArgs) -> Result<NamedPolicy, Failure> {
         let preset = args.preset.unwrap_or(Preset::Recommended);
         return Ok(NamedPolicy {
             name: preset.name().to_owned(),
+            preset: Some(preset),
             policy: preset.policy(),
         });
     };
@@ -122,7 +125,11 @@ pub fn named_policy(args: &PolicyArgs) -> Result<NamedPolicy, Failure> {
         error,
     })?;
     let policy = policy_in(&name, path, bytes)?;
-    Ok(NamedPolicy { name, policy })
+    Ok(NamedPolicy {
+        name,
+        preset: None,
+        policy,
+    })
 }
 
 /// Reads one byte more than allowed at most, so that too much is noticed.

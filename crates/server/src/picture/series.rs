@@ -27,6 +27,8 @@ pub struct Bucket {
     pub failed: u64,
     /// Requests in its busiest second.
     pub peak_per_second: u64,
+    /// Those of that second that failed; of two equally busy seconds, the worse one counts.
+    pub peak_failed: u64,
 }
 
 /// When the last second with a request ends, from the beginning of the outage.
@@ -52,6 +54,7 @@ pub fn until(arrivals: &BTreeMap<u64, Arrivals>, step_ms: u64, end_ms: u64) -> V
             arrivals: 0,
             failed: 0,
             peak_per_second: 0,
+            peak_failed: 0,
         })
         .collect();
     for (second, seen) in arrivals {
@@ -61,7 +64,8 @@ pub fn until(arrivals: &BTreeMap<u64, Arrivals>, step_ms: u64, end_ms: u64) -> V
         };
         bucket.arrivals += seen.total;
         bucket.failed += seen.failed;
-        bucket.peak_per_second = bucket.peak_per_second.max(seen.total);
+        let busiest = (bucket.peak_per_second, bucket.peak_failed);
+        (bucket.peak_per_second, bucket.peak_failed) = busiest.max((seen.total, seen.failed));
     }
     buckets
 }
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_bucket_remembers_its_busiest_second() {
-        let course = course(&[(0, 3, 3), (9, 50, 0), (10, 7, 1), (25, 2, 0)]);
+        let course = course(&[(0, 3, 3), (9, 50, 2), (10, 7, 1), (11, 7, 4), (25, 2, 0)]);
         let buckets = until(&course.arrivals, 10_000, 20_000);
         assert_eq!(
             buckets,
@@ -119,15 +123,17 @@ mod tests {
                     from_ms: 0,
                     to_ms: 10_000,
                     arrivals: 53,
-                    failed: 3,
-                    peak_per_second: 50
+                    failed: 5,
+                    peak_per_second: 50,
+                    peak_failed: 2,
                 },
                 Bucket {
                     from_ms: 10_000,
                     to_ms: 20_000,
-                    arrivals: 7,
-                    failed: 1,
-                    peak_per_second: 7
+                    arrivals: 14,
+                    failed: 5,
+                    peak_per_second: 7,
+                    peak_failed: 4,
                 },
             ]
         );

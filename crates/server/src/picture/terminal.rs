@@ -58,24 +58,28 @@ pub fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Rows in aligned columns: the first to the left, all others to the right.
-pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+/// Rows in aligned columns: the first to the left, all others to the right. The columns move closer
+/// together where they would not fit.
+pub fn table(heads: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let mut widths: Vec<usize> = heads.iter().map(|head| head.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let mut out = styled(STRONG, &aligned(&widths, heads.iter().copied()));
+    let gaps = widths.len().saturating_sub(1).max(1);
+    let spare = width.saturating_sub(widths.iter().sum());
+    let gap = " ".repeat((spare / gaps).clamp(1, 3));
+    let mut out = styled(STRONG, &aligned(&widths, &gap, heads.iter().copied()));
     for row in rows {
         out.push('\n');
-        out.push_str(&aligned(&widths, row.iter().map(String::as_str)));
+        out.push_str(&aligned(&widths, &gap, row.iter().map(String::as_str)));
     }
     out.push('\n');
     out
 }
 
-fn aligned<'a>(widths: &[usize], cells: impl Iterator<Item = &'a str>) -> String {
+fn aligned<'a>(widths: &[usize], gap: &str, cells: impl Iterator<Item = &'a str>) -> String {
     let padded = widths.iter().zip(cells).enumerate();
     let cells: Vec<String> = padded
         .map(|(column, (width, cell))| match column {
@@ -83,7 +87,7 @@ fn aligned<'a>(widths: &[usize], cells: impl Iterator<Item = &'a str>) -> String
             _ => format!("{cell:>width$}"),
         })
         .collect();
-    cells.join("   ").trim_end().to_owned()
+    cells.join(gap).trim_end().to_owned()
 }
 
 /// A grid of characters, each with its style.
@@ -123,14 +127,21 @@ impl Canvas {
 
     /// Puts a text with this cell at its middle, moved to the side where it would leave the grid.
     pub fn centred(&mut self, column: usize, row: usize, text: &str, style: Style) {
+        self.text(self.start_of(column, text), row, text, style);
+    }
+
+    /// True when a text centred at this cell would touch nothing that is drawn.
+    pub fn has_room(&self, column: usize, row: usize, text: &str) -> bool {
+        let start = self.start_of(column, text);
+        let end = start + text.chars().count();
+        (start.saturating_sub(1)..=end)
+            .all(|column| column >= self.width || self.is_blank(column, row))
+    }
+
+    fn start_of(&self, column: usize, text: &str) -> usize {
         let length = text.chars().count();
         let most = self.width.saturating_sub(length);
-        self.text(
-            column.saturating_sub(length / 2).min(most),
-            row,
-            text,
-            style,
-        );
+        column.saturating_sub(length / 2).min(most)
     }
 
     /// Puts a text that ends before this cell.
@@ -166,8 +177,20 @@ pub fn quarters(filled: [bool; 4]) -> char {
     const BLOCKS: [char; 16] = [
         ' ', '▘', '▝', '▀', '▖', '▌', '▞', '▛', '▗', '▚', '▐', '▜', '▄', '▙', '▟', '█',
     ];
+    BLOCKS[bits(filled)]
+}
+
+/// The same quarters as [`quarters`], in dots.
+pub fn dotted_quarters(filled: [bool; 4]) -> char {
+    const DOTS: [char; 16] = [
+        ' ', '⠃', '⠘', '⠛', '⡄', '⡇', '⡜', '⡟', '⢠', '⢣', '⢸', '⢻', '⣤', '⣧', '⣼', '⣿',
+    ];
+    DOTS[bits(filled)]
+}
+
+fn bits(filled: [bool; 4]) -> usize {
     let bits = filled.iter().enumerate();
-    BLOCKS[bits.fold(0, |index, (bit, on)| index | usize::from(*on) << bit)]
+    bits.fold(0, |index, (bit, on)| index | usize::from(*on) << bit)
 }
 
 #[cfg(test)]
@@ -199,8 +222,13 @@ mod tests {
             vec!["a".to_owned(), "1,000".to_owned()],
             vec!["±bc".to_owned(), "7".to_owned()],
         ];
-        let text = anstream::adapter::strip_str(&table(&["k", "n"], &rows)).to_string();
-        assert_eq!(text, "k         n\na     1,000\n±bc       7\n");
+        let text = |width| {
+            let text = table(&["k", "n"], &rows, width);
+            anstream::adapter::strip_str(&text).to_string()
+        };
+        assert_eq!(text(80), "k         n\na     1,000\n±bc       7\n");
+        assert_eq!(text(10), "k        n\na    1,000\n±bc      7\n");
+        assert_eq!(text(2), "k       n\na   1,000\n±bc     7\n");
     }
 
     #[test]
@@ -226,6 +254,19 @@ mod tests {
         assert_eq!(quarters([false, false, false, true]), '▗');
         assert_eq!(quarters([false, true, false, false]), '▝');
         assert_eq!(quarters([true, true, false, false]), '▀');
+    }
+
+    #[test]
+    fn dots_are_where_the_quarters_are() {
+        // Each quarter has two dots; Unicode numbers them from the upper left.
+        let dots: [u32; 4] = [0x03, 0x18, 0x44, 0xa0];
+        for number in 1..16_u32 {
+            let filled = [0, 1, 2, 3].map(|bit| number >> bit & 1 == 1);
+            let raised = dots.iter().zip(filled).filter(|(_, on)| *on);
+            let code = 0x2800 + raised.map(|(dots, _)| dots).sum::<u32>();
+            assert_eq!(u32::from(dotted_quarters(filled)), code, "{filled:?}");
+        }
+        assert_eq!(dotted_quarters([false; 4]), ' ');
     }
 
     #[test]

@@ -1,54 +1,93 @@
 //! Numbers and lengths of time as people read them.
 
-/// Units from large to small, with the unit each is rounded to when it leads.
-const UNITS: [(&str, u64, &str, u64); 3] = [
-    ("d", 86_400_000, "h", 3_600_000),
-    ("h", 3_600_000, "m", 60_000),
-    ("m", 60_000, "s", 1_000),
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Units from large to small.
+const UNITS: [(&str, u64); 4] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
 ];
+/// What a length of time may be rounded to, from rough to exact.
+const STEPS_MS: [u64; 5] = [3_600_000, 60_000, 1_000, 100, 1];
 
 /// A length of time in its two largest units: `250ms`, `8.5s`, `42m 40s`, `1d 10h`.
 pub fn duration(ms: u64) -> String {
-    for (large, large_ms, small, small_ms) in UNITS {
-        if ms < large_ms {
-            continue;
-        }
-        let small_per_large = large_ms / small_ms;
-        let smalls = rounded(ms, small_ms);
-        // Rounding may carry into the next unit: 59m 59.7s is an hour.
-        if smalls * small_ms != ms && carries(smalls * small_ms, large_ms) {
-            return duration(smalls * small_ms);
-        }
-        return match (smalls / small_per_large, smalls % small_per_large) {
-            (larges, 0) => format!("{larges}{large}"),
-            (larges, smalls) => format!("{larges}{large} {smalls}{small}"),
-        };
-    }
-    below_a_minute(ms)
+    rounded(ms, rough_step(ms))
 }
 
-fn below_a_minute(ms: u64) -> String {
-    let tenths = rounded(ms, 100);
+/// Lengths of time that stand side by side: each as short as [`duration`] says it, but with more
+/// units wherever two that differ would read the same.
+pub fn durations(all_ms: &[u64]) -> Vec<String> {
+    let mut steps: Vec<usize> = all_ms.iter().map(|ms| rough_step(*ms)).collect();
+    loop {
+        let texts: Vec<String> = all_ms
+            .iter()
+            .zip(&steps)
+            .map(|(ms, step)| rounded(*ms, *step))
+            .collect();
+        let mut said: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+        for (text, ms) in texts.iter().zip(all_ms) {
+            said.entry(text).or_default().insert(*ms);
+        }
+        if said.values().all(|meanings| meanings.len() == 1) {
+            return texts;
+        }
+        for (step, text) in steps.iter_mut().zip(&texts) {
+            if said[&**text].len() > 1 {
+                *step = (*step + 1).min(STEPS_MS.len() - 1);
+            }
+        }
+    }
+}
+
+/// The step that leaves two units.
+fn rough_step(ms: u64) -> usize {
     match ms {
-        0 => "0s".to_owned(),
-        1..1_000 => format!("{ms}ms"),
-        1_000..59_500 if tenths >= 100 || tenths.is_multiple_of(10) => {
-            format!("{}s", rounded(ms, 1_000))
-        }
-        1_000..59_500 => format!("{}.{}s", tenths / 10, tenths % 10),
-        59_500.. => duration(60_000),
+        0..1_000 => 4,
+        1_000..10_000 => 3,
+        10_000..3_600_000 => 2,
+        3_600_000..86_400_000 => 1,
+        86_400_000.. => 0,
     }
 }
 
-fn rounded(ms: u64, unit_ms: u64) -> u64 {
-    (ms + unit_ms / 2) / unit_ms
+fn rounded(ms: u64, step: usize) -> String {
+    let step_ms = STEPS_MS[step];
+    exact((ms.saturating_add(step_ms / 2)) / step_ms * step_ms)
 }
 
-/// True when `ms` reaches the unit above the one of `large_ms`.
-fn carries(ms: u64, large_ms: u64) -> bool {
-    UNITS
-        .iter()
-        .any(|(_, above_ms, _, _)| *above_ms > large_ms && ms >= *above_ms)
+fn exact(ms: u64) -> String {
+    match ms {
+        0 => return "0s".to_owned(),
+        1..1_000 => return format!("{ms}ms"),
+        1_000.. => {}
+    }
+    let mut parts = Vec::new();
+    let mut rest_ms = ms;
+    for (unit, unit_ms) in UNITS {
+        let (whole, left_ms) = (rest_ms / unit_ms, rest_ms % unit_ms);
+        rest_ms = left_ms;
+        if unit == "s" && left_ms > 0 {
+            let thousandths = format!("{left_ms:03}");
+            parts.push(format!("{whole}.{}s", thousandths.trim_end_matches('0')));
+        } else if whole > 0 {
+            parts.push(format!("{whole}{unit}"));
+        }
+    }
+    parts.join(" ")
+}
+
+/// How often, after "every": `minute`, `90s`.
+pub fn every(ms: u64) -> String {
+    match ms {
+        1_000 => "second".to_owned(),
+        60_000 => "minute".to_owned(),
+        3_600_000 => "hour".to_owned(),
+        86_400_000 => "day".to_owned(),
+        other => duration(other),
+    }
 }
 
 /// A count with its thousands apart: `1,305,000`.
@@ -64,12 +103,35 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A rate: `50/s`, `0.5/s`.
-pub fn per_second(rate: f64) -> String {
-    if rate.fract() == 0.0 {
-        format!("{}/s", count(rate as u64))
+/// A rate, by the shortest time in which few digits tell it: `50/s`, `0.5/s`, `10/m`.
+pub fn rate(per_second: f64) -> String {
+    let units = [("s", 1.0), ("m", 60.0), ("h", 3_600.0)];
+    for (unit, seconds) in units {
+        let number = per_second * seconds;
+        let told = three_digits(number);
+        if (told - number).abs() <= number * 1e-9 {
+            return format!("{}/{unit}", decimal(told));
+        }
+    }
+    format!("{}/s", decimal(three_digits(per_second)))
+}
+
+/// A number to three digits, or to a whole if that has more.
+fn three_digits(number: f64) -> f64 {
+    if number <= 0.0 {
+        return 0.0;
+    }
+    let magnitude = number.log10().floor() as i32;
+    let places = (2 - magnitude).max(0);
+    let power = 10f64.powi(places);
+    (number * power).round() / power
+}
+
+fn decimal(number: f64) -> String {
+    if number.fract() == 0.0 {
+        count(number as u64)
     } else {
-        format!("{rate}/s")
+        number.to_string()
     }
 }
 
@@ -136,13 +198,50 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_rates() {
+    fn durations_that_differ_read_differently() {
+        let day_ms = 86_400_000;
+        assert_eq!(durations(&[day_ms, day_ms + 269_000]), ["1d", "1d 4m"]);
+        assert_eq!(
+            durations(&[day_ms, day_ms + 5_000, 5_000]),
+            ["1d", "1d 5s", "5s"]
+        );
+        assert_eq!(durations(&[day_ms, day_ms]), ["1d", "1d"]);
+        assert_eq!(durations(&[12_400, 12_401]), ["12.4s", "12.401s"]);
+        assert_eq!(
+            durations(&[3_599_700, 3_600_000, 9_760_000]),
+            ["59m 59.7s", "1h", "2h 43m"]
+        );
+        assert!(durations(&[]).is_empty());
+        let close: Vec<u64> = (0..40).map(|step| day_ms + step * 599_999).collect();
+        let texts: BTreeSet<String> = durations(&close).into_iter().collect();
+        assert_eq!(texts.len(), close.len());
+    }
+
+    #[test]
+    fn rates_have_few_digits() {
+        for (per_second, text) in [
+            (50.0, "50/s"),
+            (1_500.0, "1,500/s"),
+            (0.5, "0.5/s"),
+            (1.5, "1.5/s"),
+            (0.001, "0.001/s"),
+            (10.0 / 60.0, "10/m"),
+            (100.0 / 60.0, "100/m"),
+            (7.0 / 3_600.0, "7/h"),
+            (1_000_000.0, "1,000,000/s"),
+            (std::f64::consts::PI, "3.14/s"),
+            (0.0, "0/s"),
+        ] {
+            assert_eq!(rate(per_second), text);
+        }
+    }
+
+    #[test]
+    fn counts_and_times() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_000), "1,000");
         assert_eq!(count(1_305_000), "1,305,000");
-        assert_eq!(per_second(1_500.0), "1,500/s");
-        assert_eq!(per_second(0.5), "0.5/s");
         assert_eq!(times(1.5), "1.5 times");
         assert_eq!(times(9.96), "10 times");
         assert_eq!(times(20_000.0), "20,000 times");

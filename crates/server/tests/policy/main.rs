@@ -5,3 +5,4 @@ mod answers;
 mod complaints;
 mod program;
 mod readme;
+mod wording;

@@ -5,6 +5,7 @@
 //! Heights are the busiest second of each stretch of time, never a mean. Where the naive sender
 //! goes on long after the rest is over, the picture ends and says so.
 
+mod bars;
 mod svg;
 mod terminal;
 
@@ -29,7 +30,10 @@ struct Chart {
     /// Where the axis of time ends.
     end_ms: u64,
     outage_ms: u64,
-    capacity: u64,
+    /// How long the outage is, in words.
+    outage: String,
+    /// What the receiver takes in a second.
+    capacity: f64,
     panels: [Panel; 2],
 }
 
@@ -46,8 +50,50 @@ struct Panel {
     peak: Option<(u64, u64)>,
     /// The highest value its scale must show.
     highest: u64,
-    /// When it ends, if that lies beyond the picture.
-    goes_on_until_ms: Option<u64>,
+    /// When it ends, in words, if that lies beyond the picture.
+    goes_on_until: Option<String>,
+}
+
+/// The times of a scenario that was played through, in words that tell them apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How long the receiver was down.
+    pub outage: String,
+    /// When the last delivery ended, from the beginning of the outage.
+    pub posthaste: String,
+    /// The same of the naive sender.
+    pub naive: String,
+    /// When the last delivery ended, from recovery; none if that was before.
+    pub posthaste_since: Option<String>,
+    /// The same of the naive sender.
+    pub naive_since: Option<String>,
+}
+
+impl Times {
+    /// Names the length of an outage, and when each sender was done.
+    pub fn new(outage_ms: u64, posthaste_ms: u64, naive_ms: u64) -> Times {
+        let since = |ms: u64| ms.checked_sub(outage_ms);
+        let (posthaste_since, naive_since) = (since(posthaste_ms), since(naive_ms));
+        let mut all_ms = vec![outage_ms, posthaste_ms, naive_ms];
+        all_ms.extend(posthaste_since);
+        all_ms.extend(naive_since);
+        let mut texts = words::durations(&all_ms).into_iter();
+        let mut next = || texts.next().unwrap_or_default();
+        Times {
+            outage: next(),
+            posthaste: next(),
+            naive: next(),
+            posthaste_since: posthaste_since.map(|_| next()),
+            naive_since: naive_since.map(|_| next()),
+        }
+    }
+}
+
+/// How many times the capacity a second with so many requests is, if it is beyond it.
+pub fn over_capacity(peak: u64, capacity: f64) -> Option<String> {
+    // One and a half a second are two in some seconds.
+    let beyond = peak as f64 > capacity.ceil();
+    beyond.then(|| words::times(peak as f64 / capacity))
 }
 
 impl Chart {
@@ -56,31 +102,34 @@ impl Chart {
         let wanted_ms = shown_until_ms(scenario, recovery);
         let step_ms = ticks::time_step_ms(wanted_ms, most);
         let end_ms = wanted_ms.div_ceil(step_ms) * step_ms;
-        let capacity = scenario.capacity_per_second as u64;
+        let capacity = scenario.capacity_per_second;
         let outage_ms = scenario.outage.as_millis();
-        let panel = |name, habit, course: &Course| {
+        let (posthaste, naive) = (&recovery.posthaste, &recovery.naive);
+        let times = Times::new(outage_ms, posthaste.drained_ms, naive.drained_ms);
+        let panel = |name, habit, course: &Course, drained: String| {
             let buckets = series::until(&course.arrivals, step_ms, end_ms);
             let goes_on = series::end_ms(course) > end_ms;
             Panel {
                 name,
                 habit,
-                note: note(course, capacity),
+                note: note(course, capacity, outage_ms > 0),
                 peak: peak(course, outage_ms),
                 highest: highest(&buckets, capacity),
-                goes_on_until_ms: goes_on.then_some(course.drained_ms),
+                goes_on_until: goes_on.then_some(drained),
                 buckets,
             }
         };
-        let every = words::duration(NAIVE_INTERVAL.as_millis());
-        let habit = format!("everything again every {every}");
+        let every = words::every(NAIVE_INTERVAL.as_millis());
+        let habit = format!("again every {every}");
         Chart {
             step_ms,
             end_ms,
             outage_ms,
+            outage: times.outage,
             capacity,
             panels: [
-                panel("posthaste", None, &recovery.posthaste),
-                panel("naive sender", Some(habit), &recovery.naive),
+                panel("posthaste", None, posthaste, times.posthaste),
+                panel("naive sender", Some(habit), naive, times.naive),
             ],
         }
     }
@@ -109,7 +158,8 @@ fn peak(course: &Course, outage_ms: u64) -> Option<(u64, u64)> {
         .map(|(second, total)| (second * 1_000, total))
 }
 
-fn highest(buckets: &[Bucket], capacity: u64) -> u64 {
+fn highest(buckets: &[Bucket], capacity: f64) -> u64 {
+    let capacity = capacity.ceil() as u64;
     let busiest = buckets.iter().map(|bucket| bucket.peak_per_second).max();
     let busiest = busiest.unwrap_or(0);
     if capacity <= busiest.saturating_mul(FAR_ABOVE) {
@@ -119,20 +169,19 @@ fn highest(buckets: &[Bucket], capacity: u64) -> u64 {
     }
 }
 
-fn note(course: &Course, capacity: u64) -> String {
+fn note(course: &Course, capacity: f64, was_down: bool) -> String {
     if course.attempts == 0 {
         return "no requests".to_owned();
     }
+    let when = if was_down { " after recovery" } else { "" };
     let peak = course.peak_per_second;
     if peak == 0 {
-        return "no requests after recovery".to_owned();
+        return format!("no requests{when}");
     }
-    let highest = format!("at most {}/s after recovery", words::count(peak));
-    if peak > capacity {
-        let ratio = words::times(peak as f64 / capacity as f64);
-        format!("{highest}, {ratio} the capacity")
-    } else {
-        highest
+    let highest = format!("at most {}/s{when}", words::count(peak));
+    match over_capacity(peak, capacity) {
+        Some(ratio) => format!("{highest}, {ratio} the capacity"),
+        None => highest,
     }
 }
 
@@ -165,8 +214,8 @@ pub(crate) mod tests {
         assert_eq!(chart.step_ms, 20_000);
         let [posthaste, naive] = &chart.panels;
         assert!(posthaste.buckets.len() <= 144 && naive.buckets.len() <= 144);
-        assert_eq!(posthaste.goes_on_until_ms, None);
-        assert_eq!(naive.goes_on_until_ms, Some(recovery.naive.drained_ms));
+        assert_eq!(posthaste.goes_on_until, None);
+        assert_eq!(naive.goes_on_until.as_deref(), Some("3h 49m"));
         assert_eq!(
             posthaste.highest,
             recovery.posthaste.peak_per_second.max(50)
@@ -191,7 +240,7 @@ pub(crate) mod tests {
         let shown: u64 = naive.buckets.iter().map(|bucket| bucket.arrivals).sum();
         assert_eq!(shown, recovery.naive.attempts);
         assert!(recovery.naive.drained_ms > scenario.outage.as_millis() * 3 / 2);
-        assert_eq!(naive.goes_on_until_ms, None);
+        assert_eq!(naive.goes_on_until, None);
     }
 
     #[test]
@@ -200,6 +249,33 @@ pub(crate) mod tests {
         scenario.capacity_per_second = 90_000.0;
         let chart = Chart::new(&scenario, &play(&scenario), 144);
         assert_eq!(chart.panels[1].highest, 100);
+    }
+
+    #[test]
+    fn times_that_differ_read_differently() {
+        let day_ms = Span::from_days(1).as_millis();
+        let times = Times::new(day_ms, day_ms + 269_000, day_ms - 1);
+        assert_eq!(times.outage, "1d");
+        assert_eq!(times.posthaste, "1d 4m");
+        assert_eq!(times.naive, "23h 59m 59.999s");
+        assert_eq!(times.posthaste_since.as_deref(), Some("4m 29s"));
+        assert_eq!(times.naive_since, None);
+    }
+
+    #[test]
+    fn a_fraction_of_a_request_is_not_beyond_the_capacity() {
+        assert_eq!(over_capacity(2, 1.5), None);
+        assert_eq!(over_capacity(1, 0.01), None);
+        assert_eq!(over_capacity(3, 1.5).as_deref(), Some("2 times"));
+        assert_eq!(over_capacity(50, 50.0), None);
+    }
+
+    #[test]
+    fn without_an_outage_nothing_recovers() {
+        let scenario = scenario(200, Span::ZERO);
+        let chart = Chart::new(&scenario, &play(&scenario), 144);
+        assert_eq!(chart.panels[1].note, "at most 200/s, 4 times the capacity");
+        assert!(!chart.panels[0].note.contains("recovery"));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn svg(
 
 fn legend(chart: &Chart) -> Vec<Element> {
     let y = 92.0;
-    let capacity = format!("receiver's capacity, {}/s", words::count(chart.capacity));
+    let capacity = format!("receiver's capacity, {}", words::rate(chart.capacity));
     vec![
         rect(24.0, y - 10.0, 12.0, 12.0).with("rx", 2).class("good"),
         label(42.0, y, "accepted").class("quiet"),
@@ -93,8 +93,8 @@ fn draw_panel(chart: &Chart, panel: &Panel, time: &Even, top: f64) -> Vec<Elemen
 fn panel_name(panel: &Panel, y: f64) -> Element {
     let habit = panel.habit.iter().map(|habit| format!("{habit}: "));
     let mut note = format!("{}{}", habit.collect::<String>(), panel.note);
-    if let Some(until_ms) = panel.goes_on_until_ms {
-        let _ = write!(note, "; goes on until {}", words::duration(until_ms));
+    if let Some(until) = &panel.goes_on_until {
+        let _ = write!(note, "; goes on until {until}");
     }
     let piece = |class, text: &str| Element::new("tspan").class(class).text(text);
     Element::new("text")
@@ -104,7 +104,7 @@ fn panel_name(panel: &Panel, y: f64) -> Element {
         .child(piece("quiet", &note).with("dx", 8))
 }
 
-/// The share of a bucket that was accepted, from the floor up.
+/// The share of a bucket's busiest second that was accepted, from the floor up.
 fn accepted(bucket: &Bucket) -> (f64, f64) {
     (0.0, 1.0 - refused_share(bucket))
 }
@@ -115,7 +115,7 @@ fn refused(bucket: &Bucket) -> (f64, f64) {
 }
 
 fn refused_share(bucket: &Bucket) -> f64 {
-    bucket.failed as f64 / bucket.arrivals.max(1) as f64
+    bucket.peak_failed as f64 / bucket.peak_per_second.max(1) as f64
 }
 
 /// One path for all bars of a kind: hundreds of elements would say no more.
@@ -152,14 +152,14 @@ fn bars(
 /// The line of the capacity, with its name where the line stands clear of the floor, at the side
 /// where the name of the peak is not.
 fn capacity(chart: &Chart, panel: &Panel, scale: &Even, floor: f64) -> Vec<Element> {
-    let height = scale.place(chart.capacity as f64);
+    let height = scale.place(chart.capacity);
     if height >= TALL {
         return Vec::new();
     }
     let y = floor - height;
     let mut drawn = vec![line((LEFT, y), (RIGHT, y)).class("limit")];
     if height > TALL / 4.0 {
-        let name = format!("capacity {}/s", words::count(chart.capacity));
+        let name = format!("capacity {}", words::rate(chart.capacity));
         let peak_is_left = panel.peak.is_some_and(|(ms, _)| ms < chart.end_ms / 2);
         let name = if peak_is_left {
             ending(RIGHT - 8.0, y - 7.0, &name)
@@ -177,9 +177,9 @@ fn outage_name(chart: &Chart, time: &Even, scale: &Even, top: f64) -> Option<Ele
     if width < 170.0 || top != TOPS[0] {
         return None;
     }
-    let name = format!("receiver down for {}", words::duration(chart.outage_ms));
+    let name = format!("receiver down for {}", chart.outage);
     let middle = TALL / 2.0;
-    let capacity = TALL - scale.place(chart.capacity as f64);
+    let capacity = TALL - scale.place(chart.capacity);
     let below = if (capacity - middle).abs() < 30.0 {
         36.0
     } else {
@@ -226,10 +226,18 @@ fn time_axis(chart: &Chart, time: &Even) -> Vec<Element> {
         }
         drawn.push(centred(x, floor + 21.0, &name).class("tick"));
     }
-    let step = words::duration(chart.step_ms);
-    let axis_name = format!(
-        "time since the outage began; each bar is the busiest second of {step}, each panel has its own scale"
-    );
+    let since = match chart.outage_ms {
+        0 => "time since the deliveries were due",
+        _ => "time since the outage began",
+    };
+    let bar = match chart.step_ms {
+        1_000 => "each bar is a second".to_owned(),
+        step_ms => format!(
+            "each bar is the busiest second of {}",
+            words::duration(step_ms)
+        ),
+    };
+    let axis_name = format!("{since}; {bar}, each panel has its own scale");
     drawn.push(centred((LEFT + RIGHT) / 2.0, floor + 52.0, &axis_name).class("quiet"));
     drawn
 }
@@ -240,7 +248,7 @@ mod tests {
     use super::*;
     use crate::picture::svg::tests::assert_well_formed;
     use posthaste_core::time::Span;
-    use posthaste_sim::recovery::play;
+    use posthaste_sim::recovery::{Arrivals, Course, play};
 
     fn drawn(pending: u32, outage: Span) -> String {
         let scenario = scenario(pending, outage);
@@ -274,6 +282,28 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_title_fits() {
+        let mut scenario = scenario(1_000_000, Span::from_days(1));
+        scenario.capacity_per_second = 0.001;
+        let naive = Course {
+            attempts: 1,
+            peak_per_second: 1_000_000,
+            drained_ms: Span::from_hours(71).as_millis(),
+            arrivals: [(255_600, Arrivals::default())].into(),
+            ..Course::default()
+        };
+        let posthaste = Course::default();
+        let text = svg(&scenario, &Recovery { posthaste, naive }, "", "", "");
+        let title = text.split(">naive sender</tspan>").nth(1).expect("a title");
+        let title = title.split('>').nth(1).expect("a note");
+        let title = &title[..title.find('<').expect("an end")];
+        assert!(title.ends_with("goes on until 2d 23h"), "{title}");
+        // A character takes less than seven pixels, and the name about a hundred.
+        let end = LEFT + 104.0 + 6.7 * title.chars().count() as f64;
+        assert!(end <= WIDTH, "{end}: {title}");
+    }
+
+    #[test]
     fn extreme_scenarios_make_pictures_too() {
         for outage in [Span::ZERO, Span::from_millis(1), Span::from_days(30)] {
             for pending in [0, 1, 2_000] {
@@ -282,20 +312,44 @@ mod tests {
         }
     }
 
+    /// The tops of the bars of each kind: accepted and refused, of posthaste and of the naive sender.
+    fn tops(text: &str) -> Vec<Vec<f64>> {
+        let paths = text.split(" d=\"").skip(1);
+        paths
+            .map(|path| {
+                let path = &path[..path.find('"').expect("an end")];
+                path.split('V')
+                    .skip(1)
+                    .map(|piece| &piece[..piece.find('H').expect("H")])
+                    .map(|y| y.parse().expect("a number"))
+                    .collect()
+            })
+            .collect()
+    }
+
     #[test]
     fn bars_stay_on_their_panel() {
-        let text = drawn(10_000, Span::from_mins(30));
-        let paths: Vec<&str> = text.split(" d=\"").skip(1).collect();
-        // Two kinds of bars in each of two panels.
-        assert_eq!(paths.len(), 4);
-        for (path, top) in paths.iter().zip([TOPS[0], TOPS[0], TOPS[1], TOPS[1]]) {
-            let path = &path[..path.find('"').expect("an end")];
-            for piece in path.split('V').skip(1) {
-                let y: f64 = piece[..piece.find('H').expect("H")]
-                    .parse()
-                    .expect("a number");
-                assert!(y >= top && y <= top + TALL, "{y}");
-            }
+        let tops = tops(&drawn(10_000, Span::from_mins(30)));
+        assert_eq!(tops.len(), 4);
+        for (ys, top) in tops.iter().zip([TOPS[0], TOPS[0], TOPS[1], TOPS[1]]) {
+            assert!(ys.iter().all(|y| *y >= top && *y <= top + TALL), "{ys:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_accepted_beyond_the_capacity() {
+        let mut scenario = scenario(10_000, Span::from_mins(30));
+        scenario.capacity_per_second = 10.0;
+        let recovery = play(&scenario);
+        let chart = Chart::new(&scenario, &recovery, MAX_BUCKETS);
+        let tops = tops(&svg(&scenario, &recovery, "", "", ""));
+        for (index, panel) in chart.panels.iter().enumerate() {
+            let scale = Even::new((panel.highest as f64 * HEADROOM).ceil(), TALL);
+            let limit = TOPS[index] + TALL - scale.place(10.0);
+            let accepted = &tops[2 * index];
+            assert!(!accepted.is_empty(), "{}", panel.name);
+            let beyond = accepted.iter().any(|y| *y < limit - SEEN);
+            assert!(!beyond, "{}: {limit} {accepted:?}", panel.name);
         }
     }
 }

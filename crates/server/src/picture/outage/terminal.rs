@@ -1,23 +1,21 @@
 //! Arrivals over an outage, for a terminal.
-//!
-//! Bars are made of quarter blocks, two to a column, so that waves a minute apart stay apart.
 
 use std::fmt::Write;
 
 use posthaste_sim::recovery::{Recovery, Scenario};
 
+use super::bars::{Bar, cell};
 use super::{Chart, Panel};
 use crate::picture::scale::Even;
-use crate::picture::series::Bucket;
-use crate::picture::terminal::{BAD, Canvas, GOOD, PLAIN, QUIET, STRONG, quarters, wrapped};
+use crate::picture::terminal::{BAD, Canvas, GOOD, PLAIN, QUIET, STRONG, wrapped};
 use crate::picture::{ticks, words};
 
 /// Lines of bars in one panel.
 const BARS: usize = 6;
-/// Lines of one panel: its name, its bars, its floor, a blank.
-const PANEL: usize = BARS + 3;
 /// Columns left of the bars beside the longest number: a blank and the axis.
 const AXIS: usize = 2;
+/// Columns between a panel's name and its note.
+const GAP: usize = 2;
 /// Columns a label on the axis of time needs.
 const LABEL: usize = 12;
 
@@ -30,33 +28,84 @@ pub fn terminal(scenario: &Scenario, recovery: &Recovery, width: usize) -> Strin
     let halves = 2 * (width - gutter - 1);
     let chart = Chart::new(scenario, recovery, halves);
     let layout = Layout::new(&chart, gutter, halves);
-    let mut canvas = Canvas::new(width, 2 * PANEL + 3);
-    for (index, panel) in chart.panels.iter().enumerate() {
-        draw_panel(&mut canvas, &layout, &chart, panel, index * PANEL);
+    let titles = chart
+        .panels
+        .each_ref()
+        .map(|panel| Title::new(panel, width - gutter));
+    let bars = titles.each_ref().map(|title| title.lines() + BARS + 2);
+    let below = bars[0] + bars[1] - 1;
+    let mut canvas = Canvas::new(width, below + 4);
+    let mut top = 0;
+    for (panel, title) in chart.panels.iter().zip(&titles) {
+        title.draw(&mut canvas, gutter, top);
+        draw_panel(&mut canvas, &layout, &chart, panel, top + title.lines());
+        top += title.lines() + BARS + 2;
     }
-    draw_time(&mut canvas, &layout, &chart, 2 * PANEL - 1);
-    draw_legend(&mut canvas, &layout, &chart, 2 * PANEL + 2);
+    draw_time(&mut canvas, &layout, &chart, below);
+    draw_legend(&mut canvas, &layout, &chart, below + 3);
     format!("{}\n\n{}", wrapped(&caption(&chart), width), canvas.write())
 }
 
 fn caption(chart: &Chart) -> String {
-    let step = words::duration(chart.step_ms);
-    let mut caption = format!("Arrivals per second, the busiest second of each {step}.");
+    let mut caption = match chart.step_ms {
+        1_000 => "Arrivals in each second.".to_owned(),
+        step_ms => {
+            let step = words::every(step_ms);
+            format!("Arrivals per second, the busiest second of each {step}.")
+        }
+    };
     for panel in &chart.panels {
-        let habit = panel.habit.as_ref();
-        let does = habit.map_or("goes on".to_owned(), |habit| format!("tries {habit}"));
-        match panel.goes_on_until_ms {
-            Some(ms) => {
-                let until = words::duration(ms);
-                let _ = write!(caption, " The {} {does}, until {until} (→).", panel.name);
-            }
-            None if habit.is_some() => {
-                let _ = write!(caption, " The {} {does}.", panel.name);
-            }
-            None => {}
+        let does = panel
+            .habit
+            .as_ref()
+            .map(|habit| format!("tries everything {habit}"));
+        let until = panel.goes_on_until.as_ref();
+        let until = until.map(|until| format!("goes on until {until} (→)"));
+        let told: Vec<String> = does.into_iter().chain(until).collect();
+        if !told.is_empty() {
+            let _ = write!(caption, " The {} {}.", panel.name, told.join(" and "));
         }
     }
     caption
+}
+
+/// A panel's name, and its note beside it or, where that does not fit, below it.
+struct Title {
+    name: &'static str,
+    beside: String,
+    below: Vec<String>,
+}
+
+impl Title {
+    fn new(panel: &Panel, room: usize) -> Title {
+        let name = panel.name;
+        if name.chars().count() + GAP + panel.note.chars().count() <= room {
+            return Title {
+                name,
+                beside: panel.note.clone(),
+                below: Vec::new(),
+            };
+        }
+        let below = wrapped(&panel.note, room);
+        Title {
+            name,
+            beside: String::new(),
+            below: below.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    fn lines(&self) -> usize {
+        1 + self.below.len()
+    }
+
+    fn draw(&self, canvas: &mut Canvas, gutter: usize, top: usize) {
+        canvas.text(gutter, top, self.name, STRONG);
+        let beside = gutter + self.name.chars().count() + GAP;
+        canvas.text(beside, top, &self.beside, PLAIN);
+        for (line, text) in self.below.iter().enumerate() {
+            canvas.text(gutter, top + 1 + line, text, PLAIN);
+        }
+    }
 }
 
 fn axis_end(panel: &Panel) -> (u64, String) {
@@ -93,62 +142,44 @@ impl Layout {
 }
 
 fn draw_panel(canvas: &mut Canvas, layout: &Layout, chart: &Chart, panel: &Panel, top: usize) {
-    canvas.text(layout.gutter, top, panel.name, STRONG);
-    let note_column = layout.gutter + panel.name.len() + 2;
-    let note = words::shortened(&panel.note, canvas.width().saturating_sub(note_column));
-    canvas.text(note_column, top, &note, PLAIN);
     let (end, end_name) = axis_end(panel);
-    let floor = top + 1 + BARS;
-    for line in 0..BARS {
-        canvas.put(layout.gutter - 1, top + 1 + line, '│', QUIET);
+    let floor = top + BARS;
+    for line in top..floor {
+        canvas.put(layout.gutter - 1, line, '│', QUIET);
     }
-    canvas.put(layout.gutter - 1, top + 1, '┤', QUIET);
-    canvas.ending(layout.gutter - AXIS, top + 1, &end_name, QUIET);
+    canvas.put(layout.gutter - 1, top, '┤', QUIET);
+    canvas.ending(layout.gutter - AXIS, top, &end_name, QUIET);
     canvas.ending(layout.gutter - AXIS, floor, "0", QUIET);
     canvas.put(layout.gutter - 1, floor, '┼', QUIET);
-    draw_bars(canvas, layout, panel, top + 1, end);
-    draw_capacity(canvas, layout, chart.capacity, top + 1, end);
+    draw_bars(canvas, layout, panel, top, end);
+    draw_capacity(canvas, layout, chart.capacity, top, end);
     draw_floor(canvas, layout, chart, floor);
-    if panel.goes_on_until_ms.is_some() {
+    if panel.goes_on_until.is_some() {
         canvas.put(layout.gutter + layout.columns, floor, '→', QUIET);
     }
 }
 
 fn draw_bars(canvas: &mut Canvas, layout: &Layout, panel: &Panel, top: usize, end: u64) {
     let scale = Even::new(end as f64, (2 * BARS) as f64);
-    let bucket = |half: usize| panel.buckets.get(half / layout.stretch);
-    let height = |bucket: Option<&Bucket>| match bucket {
-        Some(bucket) if bucket.arrivals > 0 => {
-            // Even one request shows.
-            (scale.place(bucket.peak_per_second as f64).round() as usize).max(1)
-        }
-        Some(_) | None => 0,
+    let bar = |half: usize| {
+        let bucket = panel.buckets.get(half / layout.stretch);
+        bucket.map_or(Bar::default(), |bucket| Bar::new(bucket, &scale))
     };
     for column in 0..layout.columns {
-        let (left, right) = (bucket(2 * column), bucket(2 * column + 1));
-        let heights = [height(left), height(right)];
-        let count = |of: fn(&Bucket) -> u64| left.map_or(0, of) + right.map_or(0, of);
-        let mostly_failed = 2 * count(|b| b.failed) > count(|b| b.arrivals);
-        let style = if mostly_failed { BAD } else { GOOD };
+        let bars = [bar(2 * column), bar(2 * column + 1)];
         for line in 0..BARS {
             let lower = 2 * (BARS - 1 - line);
-            let filled = [
-                heights[0] > lower + 1,
-                heights[1] > lower + 1,
-                heights[0] > lower,
-                heights[1] > lower,
-            ];
-            if filled.contains(&true) {
-                canvas.put(layout.gutter + column, top + line, quarters(filled), style);
+            if let Some((character, style)) = cell(bars, lower) {
+                canvas.put(layout.gutter + column, top + line, character, style);
             }
         }
     }
 }
 
 /// A line at the receiver's capacity, where the scale is fine enough to tell it from the floor.
-fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: u64, top: usize, end: u64) {
-    let height = Even::new(end as f64, BARS as f64).place(capacity as f64);
-    if capacity > end || height < 1.0 {
+fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: f64, top: usize, end: u64) {
+    let height = Even::new(end as f64, BARS as f64).place(capacity);
+    if capacity > end as f64 || height < 1.0 {
         return;
     }
     let line = top + BARS - height.ceil() as usize;
@@ -183,7 +214,7 @@ fn draw_time(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
         return;
     }
     let back = layout.column(chart.outage_ms);
-    let name = format!(" receiver down for {} ", words::duration(chart.outage_ms));
+    let name = format!(" receiver down for {} ", chart.outage);
     let length = back - layout.gutter;
     if length < name.chars().count() + 2 {
         canvas.text(layout.gutter, line + 1, &format!("╰╴{}", name.trim()), BAD);
@@ -198,10 +229,10 @@ fn draw_time(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
 }
 
 fn draw_legend(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
-    let capacity = format!("capacity {}/s", words::count(chart.capacity));
+    let capacity = format!("capacity {}", words::rate(chart.capacity));
     let entries = [
         ("█", GOOD, "accepted".to_owned()),
-        ("█", BAD, "refused".to_owned()),
+        ("⣿", BAD, "refused".to_owned()),
         ("┄", QUIET, capacity),
     ];
     let mut column = layout.gutter;
@@ -253,16 +284,16 @@ mod tests {
             text.contains("\n    50 ┤") || text.contains("\n    60 ┤"),
             "{text}"
         );
-        assert!(text.contains("\n10,000 ┤▌"), "{text}");
+        assert!(text.contains("\n10,000 ┤⡇"), "{text}");
         assert!(text.contains("receiver down for 30m"), "{text}");
-        assert!(text.contains("every 1m, until 3h 49m"), "{text}");
+        assert!(text.contains("every minute and goes"), "{text}");
         // posthaste's bars reach the top only after recovery, the naive ones all along.
         let tops: Vec<&String> = lines.iter().filter(|line| line.contains('┤')).collect();
         let floor = lines
             .iter()
             .find(|line| line.contains('┼'))
             .expect("a floor");
-        let bars = |line: &str| line.chars().filter(|c| "▌▐█".contains(*c)).count();
+        let bars = |line: &str| line.chars().filter(|c| "⡇⢸⣿".contains(*c)).count();
         let first_bar = tops[0].chars().position(|c| "▌▐█".contains(c));
         let recovered = floor.chars().position(|c| c == '─').expect("light floor");
         assert!(first_bar.expect("a bar") >= recovered, "{text}");
@@ -270,5 +301,47 @@ mod tests {
         assert_eq!(recovered, 8 + down, "{text}");
         assert!(down > 40, "{text}");
         assert!(bars(tops[1]) > 30, "{text}");
+    }
+
+    fn solid(line: &str) -> usize {
+        line.chars()
+            .filter(|c| "▘▝▀▖▌▞▛▗▚▐▜▄▙▟█".contains(*c))
+            .count()
+    }
+
+    fn dotted(line: &str) -> usize {
+        line.chars().filter(|c| ('⠁'..='⣿').contains(c)).count()
+    }
+
+    #[test]
+    fn accepted_and_refused_differ_without_colours_and_none_is_accepted_beyond_the_capacity() {
+        let mut scenario = scenario(10_000, Span::from_mins(30));
+        scenario.capacity_per_second = 20.0;
+        let text = terminal(&scenario, &play(&scenario), 80);
+        let text = anstream::adapter::strip_str(&text).to_string();
+        let bars: Vec<&str> = text
+            .lines()
+            .skip_while(|line| !line.contains('┤'))
+            .take(BARS)
+            .collect();
+        let capacity = bars.iter().position(|line| line.contains('┄'));
+        let (above, below) = bars.split_at(capacity.expect("a line at the capacity"));
+        assert!(above.iter().any(|line| dotted(line) > 0), "{text}");
+        assert!(above.iter().all(|line| solid(line) == 0), "{text}");
+        assert!(below.iter().any(|line| solid(line) > 0), "{text}");
+        assert!(text.contains("█ accepted   ⣿ refused"), "{text}");
+    }
+
+    #[test]
+    fn a_note_that_does_not_fit_beside_the_name_goes_below_it() {
+        let wide = drawn(10_000, Span::from_mins(30), 100).join("\n");
+        let note = "at most 10,000/s after recovery, 200 times the capacity";
+        assert!(wide.contains(&format!("naive sender  {note}\n")), "{wide}");
+        for width in [40, 60] {
+            let narrow = drawn(10_000, Span::from_mins(30), width).join(" ");
+            let narrow = narrow.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(narrow.contains(&format!("naive sender {note}")), "{narrow}");
+            assert!(!narrow.contains('…'), "{narrow}");
+        }
     }
 }

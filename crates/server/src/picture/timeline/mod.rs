@@ -10,6 +10,7 @@ pub use terminal::terminal;
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
 use super::scale::Stretched;
+use super::words;
 
 /// The most rows a table of attempts has; a policy may have a thousand attempts.
 pub const MAX_TABLE_ROWS: usize = 40;
@@ -45,6 +46,16 @@ pub fn rows(attempts: &[AttemptWindow], most: usize) -> Vec<Row> {
     let left_out = Row::LeftOut(attempts.len() - head - 1);
     let ends = [left_out, row(attempts.len() - 1)];
     (0..head).map(row).chain(ends).collect()
+}
+
+/// The names of the times at which attempts are expected, row by row; none for a row without one.
+fn expected_names(rows: &[Row]) -> Vec<String> {
+    let expected_ms = |row: &Row| match row {
+        Row::Attempt(attempt, _) => attempt.expected_ms,
+        Row::LeftOut(_) => 0,
+    };
+    let all_ms: Vec<u64> = rows.iter().map(expected_ms).collect();
+    words::durations(&all_ms)
 }
 
 /// The limit of time, if it lies near enough to be drawn.

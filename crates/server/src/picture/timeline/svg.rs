@@ -2,7 +2,7 @@
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
-use super::{MAX_CHART_ROWS, Row, rows, scale, shown_limit_ms};
+use super::{MAX_CHART_ROWS, Row, expected_names, rows, scale, shown_limit_ms};
 use crate::picture::scale::Stretched;
 use crate::picture::svg::{Element, centred, disc, ending, label, line, picture, rect};
 use crate::picture::{ticks, words};
@@ -18,21 +18,30 @@ const BOTTOM: f64 = 66.0;
 const HEADING_CHARS: usize = 80;
 /// Pixels a label on the axis needs.
 const LABEL: f64 = 46.0;
-/// Pixels the name of a time beside its mark needs.
-const TIME: f64 = 80.0;
+/// Pixels a character of a name takes, more or less.
+const CHARACTER: f64 = 8.0;
+/// Pixels a name keeps from the edges of the chart.
+const MARGIN: f64 = 8.0;
+/// Pixels between a mark or a band and the name beside it.
+const GAP: f64 = 12.0;
 
 /// Draws when each attempt comes, under a heading and a line that tells the shape.
 pub fn svg(explanation: &Explanation, heading: &str, shape: &str) -> String {
     let rows = rows(&explanation.attempts, MAX_CHART_ROWS);
     let scale = scale(explanation, RIGHT - LEFT);
     let floor = TOP + ROW * rows.len() as f64;
-    let drawn = rows.iter().enumerate().flat_map(|(index, row)| {
-        let middle = TOP + ROW * (index as f64 + 0.5);
-        match row {
-            Row::Attempt(attempt, _) => band(&scale, middle, attempt),
-            Row::LeftOut(count) => left_out(middle, *count),
-        }
-    });
+    let names = expected_names(&rows);
+    let drawn = rows
+        .iter()
+        .zip(&names)
+        .enumerate()
+        .flat_map(|(index, (row, name))| {
+            let middle = TOP + ROW * (index as f64 + 0.5);
+            match row {
+                Row::Attempt(attempt, _) => band(&scale, middle, attempt, name),
+                Row::LeftOut(count) => left_out(middle, *count),
+            }
+        });
     picture(
         WIDTH as u32,
         (floor + BOTTOM) as u32,
@@ -90,19 +99,17 @@ fn limit(explanation: &Explanation, scale: &Stretched, floor: f64) -> Vec<Elemen
     ]
 }
 
-fn band(scale: &Stretched, middle: f64, attempt: &AttemptWindow) -> Vec<Element> {
+fn band(scale: &Stretched, middle: f64, attempt: &AttemptWindow, name: &str) -> Vec<Element> {
     let from = LEFT + scale.place(attempt.earliest_ms);
     let to = LEFT + scale.place(attempt.latest_ms);
     let expected = LEFT + scale.place(attempt.expected_ms);
     let time = match attempt.expected_ms {
-        0 => "at once".to_owned(),
-        ms => words::duration(ms),
+        0 => "at once",
+        _ => name,
     };
-    // Beside the band, on the side where there is room.
-    let name = if to + TIME < RIGHT {
-        label(to.max(expected) + 12.0, middle + 4.0, &time)
-    } else {
-        ending(from.min(expected) - 12.0, middle + 4.0, &time)
+    let name = match name_place((from, to), expected, time) {
+        Place::Begins(x) => label(x, middle + 4.5, time),
+        Place::Ends(x) => ending(x, middle + 4.5, time),
     };
     let number = attempt.number.to_string();
     let mut drawn = vec![ending(LEFT - 22.0, middle + 4.0, &number).class("tick")];
@@ -113,6 +120,29 @@ fn band(scale: &Stretched, middle: f64, attempt: &AttemptWindow) -> Vec<Element>
     drawn.push(disc(expected, middle, 5.0).class("good"));
     drawn.push(name);
     drawn
+}
+
+/// Where the name of a time stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Begins(f64),
+    Ends(f64),
+}
+
+/// Beside the band, on the side where there is room, or else within it, on the wider side of the
+/// mark: a band that leaves no room at either side has room within.
+fn name_place((from, to): (f64, f64), expected: f64, name: &str) -> Place {
+    let width = CHARACTER * name.chars().count() as f64;
+    let (first, last) = (from.min(expected), to.max(expected));
+    if last + GAP + width <= RIGHT - MARGIN {
+        Place::Begins(last + GAP)
+    } else if first - GAP - width >= LEFT + MARGIN {
+        Place::Ends(first - GAP)
+    } else if expected - first > last - expected {
+        Place::Ends(expected - GAP)
+    } else {
+        Place::Begins(expected + GAP)
+    }
 }
 
 fn left_out(middle: f64, count: usize) -> Vec<Element> {
@@ -127,7 +157,8 @@ fn left_out(middle: f64, count: usize) -> Vec<Element> {
 mod tests {
     use super::*;
     use crate::picture::svg::tests::assert_well_formed;
-    use posthaste_core::policy::Preset;
+    use posthaste_core::policy::{Backoff, Jitter, Preset, RetryPolicy};
+    use posthaste_core::time::Span;
 
     #[test]
     fn every_preset_makes_a_picture() {
@@ -140,5 +171,54 @@ mod tests {
             assert_eq!(marks, policy.max_attempts + 1, "{preset:?}");
             assert!(text.contains("a &lt; b &amp; &quot;c&quot;"));
         }
+    }
+
+    /// However wide the bands are, every name stays between the numbers of the rows and the edge,
+    /// and clear of its own mark.
+    #[test]
+    fn no_name_overprints_a_number() {
+        for (base_s, cap_h) in [(1, 1), (5, 4), (60, 24), (3_600, 2)] {
+            for give_up_after in [Span::from_hours(3), Span::from_days(2), Span::from_days(30)] {
+                for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
+                    let policy = RetryPolicy {
+                        backoff: Backoff::Exponential {
+                            base: Span::from_secs(base_s),
+                            factor: 3.0,
+                            cap: Span::from_hours(cap_h),
+                        },
+                        jitter,
+                        max_attempts: 12,
+                        give_up_after,
+                        rules: Vec::new(),
+                    };
+                    assert_names_stand_free(&svg(&policy.explain(), "", ""));
+                }
+            }
+        }
+    }
+
+    fn assert_names_stand_free(text: &str) {
+        let rows = text.split("<circle cx=\"").skip(2);
+        let mut within = 0;
+        for row in rows {
+            let mark: f64 = row[..row.find('"').expect("an end")].parse().expect("x");
+            let name = row.split("<text x=\"").nth(1).expect("a name");
+            let x: f64 = name[..name.find('"').expect("an end")].parse().expect("x");
+            let shown = &name[name.find('>').expect("a tag") + 1..];
+            let shown = &shown[..shown.find('<').expect("an end")];
+            let width = CHARACTER * shown.chars().count() as f64;
+            let ends = name[..name.find('>').expect("a tag")].contains("end");
+            let (from, to) = if ends { (x - width, x) } else { (x, x + width) };
+            assert!(
+                from >= LEFT + MARGIN && to <= RIGHT - MARGIN,
+                "{shown} from {from} to {to}"
+            );
+            assert!(
+                from > mark + 5.0 || to < mark - 5.0,
+                "{shown} covers its mark"
+            );
+            within += 1;
+        }
+        assert!(within > 2, "{text}");
     }
 }

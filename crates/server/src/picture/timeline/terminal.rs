@@ -33,7 +33,7 @@ pub fn terminal(explanation: &Explanation, width: usize) -> String {
             }
         }
     }
-    axis(&mut canvas, &scale, rows.len());
+    axis(&mut canvas, &scale, limit_ms, rows.len());
     legend(&mut canvas, limit_ms, rows.len() + 3);
     canvas.write()
 }
@@ -51,18 +51,23 @@ fn band(canvas: &mut Canvas, scale: &Stretched, line: usize, attempt: &AttemptWi
     canvas.put(column(scale, attempt.expected_ms), line, '●', STRONG);
 }
 
-fn axis(canvas: &mut Canvas, scale: &Stretched, line: usize) {
+fn axis(canvas: &mut Canvas, scale: &Stretched, limit_ms: Option<u64>, line: usize) {
     canvas.put(GUTTER - 1, line, '└', QUIET);
     for column in GUTTER..=column(scale, scale.most_ms()) {
         canvas.put(column, line, '─', QUIET);
     }
-    for ms in ticks::landmarks_ms(scale, LABEL) {
-        canvas.put(column(scale, ms), line, '┴', QUIET);
+    // The limit is named first, so that a landmark near it gives way.
+    let landmarks = ticks::landmarks_ms(scale, LABEL);
+    for ms in limit_ms.into_iter().chain(landmarks) {
         let label = match ms {
             0 => "0".to_owned(),
             ms => words::duration(ms),
         };
-        canvas.centred(column(scale, ms), line + 1, &label, QUIET);
+        let at = column(scale, ms);
+        if canvas.has_room(at, line + 1, &label) {
+            canvas.put(at, line, '┴', QUIET);
+            canvas.centred(at, line + 1, &label, QUIET);
+        }
     }
 }
 
@@ -100,6 +105,24 @@ mod tests {
                     .iter()
                     .filter(|line| line.contains("│") && line.contains('●'));
                 assert_eq!(marks.count() as u32, policy.max_attempts, "{preset:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_limit_is_named_on_the_axis_at_every_width() {
+        for preset in Preset::ALL {
+            let explanation = preset.policy().explain();
+            let Some(limit_ms) = shown_limit_ms(&explanation) else {
+                continue;
+            };
+            for width in [40, 60, 80, 100] {
+                let lines = drawn(&preset.policy(), width);
+                let axis = &lines[explanation.attempts.len() + 1];
+                let limit = words::duration(limit_ms);
+                assert!(axis.ends_with(&limit), "{preset:?} {width}: {axis}");
+                let labels: Vec<&str> = axis.split_whitespace().collect();
+                assert!(labels.len() > 3, "{axis}");
             }
         }
     }
