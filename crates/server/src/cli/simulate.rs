@@ -7,6 +7,7 @@ use super::args::SimulateArgs;
 use super::failure::Failure;
 use super::source::{NamedPolicy, named_policy};
 use super::{explain, output};
+use crate::advice;
 use crate::picture::{outage, terminal, words};
 use crate::report::{CourseReport, OutageReport};
 
@@ -33,7 +34,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
             _ => "Arrivals at a receiver that was down and came back",
         };
         let setting = format!("{}; policy {}", setting(&report), named.name);
-        let conclusion = report.conclusion();
+        let conclusion = conclusion(&scenario, &recovery, &report);
         let picture = outage::svg(&scenario, &recovery, heading, &setting, &conclusion);
         return output::write_picture(path, &picture);
     }
@@ -75,10 +76,20 @@ fn page(
             terminal::wrapped(&setting, width)
         ),
         table(report, width),
-        format!("{}\n", terminal::wrapped(&report.conclusion(), width)),
+        format!(
+            "{}\n",
+            terminal::wrapped(&conclusion(scenario, recovery, report), width)
+        ),
         outage::terminal(scenario, recovery, width),
     ]
     .join("\n")
+}
+
+/// What it comes to, and what would have been better.
+fn conclusion(scenario: &Scenario, recovery: &Recovery, report: &OutageReport) -> String {
+    let advice = advice::on_the_rate(scenario, recovery);
+    let told = [Some(report.conclusion()), advice];
+    told.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// The scenario in a line.

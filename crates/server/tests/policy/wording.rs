@@ -89,3 +89,15 @@ fn one_delivery_and_no_outage_are_worded_as_what_they_are() {
     ));
     assert!(!picture.contains("recover") && !picture.contains("outage began"));
 }
+
+#[test]
+fn a_limit_above_the_capacity_is_advised_against() {
+    let line = "policy simulate --pending 1000 --outage 5m --capacity 10/s";
+    let text = answer(run(line))
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(text.contains("With --rate 10/s"), "{text}");
+    let text = answer(run(&format!("{line} --rate 5/s")));
+    assert!(!text.contains("With --rate"), "{text}");
+}

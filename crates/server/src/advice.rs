@@ -1,0 +1,108 @@
+//! What would have gone better, found by playing it.
+
+use posthaste_core::lane::RateLimit;
+use posthaste_sim::recovery::{Course, Recovery, Scenario, play};
+
+use crate::picture::words;
+
+/// What to say to somebody whose limit lies above what the receiver takes, if a lower one helps.
+/// Nothing is promised that was not played through.
+pub fn on_the_rate(scenario: &Scenario, recovery: &Recovery) -> Option<String> {
+    let refused = refused(scenario, &recovery.posthaste);
+    if scenario.rate.per_second <= scenario.capacity_per_second || refused == 0 {
+        return None;
+    }
+    let gentler = RateLimit {
+        per_second: scenario.capacity_per_second,
+        burst: scenario.rate.burst,
+    };
+    let gentlest = RateLimit {
+        burst: 1,
+        ..gentler
+    };
+    let mut best: Option<(u64, RateLimit)> = None;
+    for rate in [gentler, gentlest] {
+        let scenario = Scenario {
+            rate,
+            ..scenario.clone()
+        };
+        let left = self::refused(&scenario, &play(&scenario).posthaste);
+        if best.is_none_or(|(fewest, _)| left < fewest) {
+            best = Some((left, rate));
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    let (left, rate) = best.filter(|(left, _)| *left < refused)?;
+    let with = in_arguments(rate, scenario.rate);
+    let refused = words::count(refused);
+    Some(match left {
+        0 => format!("With {with} nothing would have been refused, instead of {refused}."),
+        left => {
+            let left = words::count(left);
+            format!("With {with} only {left} would have been refused, instead of {refused}.")
+        }
+    })
+}
+
+/// Requests that failed once the receiver was back.
+fn refused(scenario: &Scenario, course: &Course) -> u64 {
+    let back = scenario.outage.as_millis() / 1_000;
+    let after = course.arrivals.range(back..);
+    after.map(|(_, seen)| seen.failed).sum()
+}
+
+/// What to type, as far as it differs from what was typed.
+fn in_arguments(rate: RateLimit, before: RateLimit) -> String {
+    let per_second = words::rate(rate.per_second).replace(',', "");
+    if rate.burst == before.burst {
+        format!("--rate {per_second}")
+    } else {
+        format!("--rate {per_second} --burst {}", rate.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::outage::tests::scenario;
+    use posthaste_core::time::Span;
+
+    fn advice(scenario: &Scenario) -> Option<String> {
+        on_the_rate(scenario, &play(scenario))
+    }
+
+    #[test]
+    fn a_limit_within_the_capacity_needs_no_advice() {
+        assert_eq!(advice(&scenario(500, Span::from_mins(1))), None);
+    }
+
+    /// Whatever is promised is so.
+    #[test]
+    fn a_limit_above_the_capacity_is_advised_to_be_lower() {
+        for (capacity, argument) in [(10.0, "--rate 10/s"), (1.5, "--rate 1.5/s")] {
+            let mut scenario = scenario(500, Span::from_mins(5));
+            scenario.capacity_per_second = capacity;
+            let text = advice(&scenario).expect("advice");
+            assert!(text.starts_with(&format!("With {argument}")), "{text}");
+            scenario.rate.per_second = capacity;
+            if text.contains("--burst 1 ") {
+                scenario.rate.burst = 1;
+            }
+            let left = refused(&scenario, &play(&scenario).posthaste);
+            assert_eq!(text.contains("nothing would"), left == 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn advice_can_be_typed() {
+        let rate = |per_second, burst| RateLimit { per_second, burst };
+        let before = rate(5_000.0, 100);
+        assert_eq!(in_arguments(rate(1_500.0, 100), before), "--rate 1500/s");
+        assert_eq!(
+            in_arguments(rate(100.0 / 60.0, 1), before),
+            "--rate 100/m --burst 1"
+        );
+    }
+}
