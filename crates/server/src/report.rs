@@ -1,5 +1,8 @@
 //! Answers in the shape that tools rely on.
 
+use std::collections::BTreeMap;
+
+use posthaste_core::delivery::DeadReason;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Explanation, Preset, RetryPolicy};
 use posthaste_sim::recovery::{Course, Recovery, Scenario};
@@ -79,6 +82,8 @@ pub struct CourseReport {
     pub delivered: u64,
     /// Deliveries given up.
     pub dead_lettered: u64,
+    /// Why they were, and how many for each reason.
+    pub dead_letter_reasons: BTreeMap<&'static str, u64>,
     /// The most requests in any second after the receiver came back.
     pub peak_arrivals_per_second: u64,
     /// When the last delivery ended, from the beginning of the outage.
@@ -122,6 +127,16 @@ impl OutageReport {
         format!("{}; {}.", self.posthaste_in_words(), self.naive_in_words())
     }
 
+    /// Why deliveries were given up.
+    fn why(&self) -> &'static str {
+        let disabled = DeadReason::EndpointDisabled.name();
+        if self.posthaste.dead_letter_reasons.contains_key(disabled) {
+            "having disabled the endpoint after days of nothing but failure"
+        } else {
+            "as the policy says"
+        }
+    }
+
     fn posthaste_in_words(&self) -> String {
         let course = &self.posthaste;
         let all = match self.pending {
@@ -132,9 +147,12 @@ impl OutageReport {
         let fate = match (delivered, dead) {
             (_, 0) => format!("posthaste delivered {all} within {}", self.drain_in_words()),
             (0, _) if course.drained_ms <= self.outage_ms => {
-                format!("posthaste gave up {all} before the receiver was back, as the policy says")
+                format!(
+                    "posthaste gave up {all} before the receiver was back, {}",
+                    self.why()
+                )
             }
-            (0, _) => format!("posthaste dead-lettered {all}, as the policy says"),
+            (0, _) => format!("posthaste dead-lettered {all}, {}", self.why()),
             (_, _) => format!(
                 "posthaste delivered {} of {} and dead-lettered {}",
                 words::count(delivered),
@@ -190,6 +208,7 @@ impl CourseReport {
             attempts: course.attempts,
             delivered: course.delivered,
             dead_lettered: course.dead_lettered,
+            dead_letter_reasons: course.dead_letter_reasons.clone(),
             peak_arrivals_per_second: course.peak_per_second,
             drained_ms: course.drained_ms,
             series: series::whole(course),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use posthaste_core::classify::{Fault, HttpStatus, Outcome};
-use posthaste_core::delivery::{Delivery, Status};
+use posthaste_core::delivery::{Delivery, State};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{
     Attempt, Command, Dispatcher, Finish, Input, Limits, Record, Ticket,
@@ -69,6 +69,8 @@ pub struct Course {
     pub delivered: u64,
     /// Deliveries given up.
     pub dead_lettered: u64,
+    /// Why they were, and how many for each reason, by its name. A naive sender has no reasons.
+    pub dead_letter_reasons: BTreeMap<&'static str, u64>,
     /// The most requests in any second after the receiver came back: the herd.
     pub peak_per_second: u64,
     /// When the last delivery ended, from the beginning of the outage.
@@ -259,14 +261,18 @@ impl<'a> Play<'a> {
             }
         }
         for delivery in self.disk.deliveries() {
-            match delivery.status() {
-                Status::Succeeded => self.course.delivered += 1,
-                Status::Failed => self.course.dead_lettered += 1,
-                Status::Pending
-                | Status::Retrying
-                | Status::Held
-                | Status::InProgress
-                | Status::Cancelled => unreachable!("every delivery has ended"),
+            match delivery.state() {
+                State::Succeeded { .. } => self.course.delivered += 1,
+                State::Failed { reason, .. } => {
+                    self.course.dead_lettered += 1;
+                    let count = self.course.dead_letter_reasons.entry(reason.name());
+                    *count.or_default() += 1;
+                }
+                State::Pending(_)
+                | State::Retrying(_)
+                | State::Held(_)
+                | State::InProgress { .. }
+                | State::Cancelled { .. } => unreachable!("every delivery has ended"),
             }
         }
         self.course
@@ -455,6 +461,20 @@ mod tests {
         let posthaste = play(&scenario).posthaste;
         assert_eq!(posthaste.delivered + posthaste.dead_lettered, 30);
         assert!(posthaste.dead_lettered > 0);
+        let reasons: u64 = posthaste.dead_letter_reasons.values().sum();
+        assert_eq!(reasons, posthaste.dead_lettered);
+    }
+
+    #[test]
+    fn an_outage_of_weeks_disables_the_endpoint() {
+        let posthaste = play(&scenario(1_000, Span::from_days(20))).posthaste;
+        assert_eq!(posthaste.dead_lettered, 1_000);
+        let disabled = posthaste.dead_letter_reasons.get("endpoint_disabled");
+        assert!(
+            disabled.is_some_and(|count| *count > 100),
+            "{:?}",
+            posthaste.dead_letter_reasons
+        );
     }
 
     #[test]
