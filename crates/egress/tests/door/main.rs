@@ -1,0 +1,8 @@
+//! The door out against real sockets: honest receivers, hostile ones, and places it may not go.
+
+mod hostile;
+mod kit;
+mod places;
+mod plain;
+mod sharing;
+mod time;
