@@ -101,6 +101,17 @@ pub(crate) struct Peer<S = TcpStream> {
     heard: mpsc::UnboundedSender<Heard>,
 }
 
+impl<S> Peer<S> {
+    /// The socket, to be wrapped, and what else belongs to the peer.
+    pub(crate) fn apart(self) -> (S, mpsc::UnboundedSender<Heard>) {
+        (self.socket, self.heard)
+    }
+
+    pub(crate) fn joined(socket: S, heard: mpsc::UnboundedSender<Heard>) -> Peer<S> {
+        Peer { socket, heard }
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     /// The next request; `None` when the sender has hung up.
     pub(crate) async fn hear(&mut self) -> Option<()> {

@@ -4,5 +4,6 @@ mod hostile;
 mod kit;
 mod places;
 mod plain;
+mod secure;
 mod sharing;
 mod time;
