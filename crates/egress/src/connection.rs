@@ -48,8 +48,8 @@ where
     }
 }
 
-/// Ends the tasks when the last user of the connection is gone. They hold references to the set they
-/// are in, so dropping it would not.
+/// Ends the tasks when the last user of the connection is gone. It does not wait for the set to be
+/// dropped, to which the tasks themselves may hold references.
 struct Guard(Tasks);
 
 impl Drop for Guard {
@@ -115,6 +115,7 @@ impl Connection {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()
                     .max_buf_size(head_bytes)
+                    // Heads have met the limit of the buffer before; this one is for trailers.
                     .max_header_size(head_bytes)
                     .handshake(io)
                     .await?;

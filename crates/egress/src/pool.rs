@@ -56,7 +56,7 @@ struct Rest {
 }
 
 struct Entry {
-    origin: Origin,
+    origin: Arc<Origin>,
     connection: Connection,
     /// Requests on it; always none for HTTP/1.1.
     streams: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Pool {
 pub(crate) struct Lease {
     pool: Arc<Pool>,
     key: PoolKey,
-    origin: Origin,
+    origin: Arc<Origin>,
     connection: Option<Connection>,
 }
 
@@ -114,7 +114,7 @@ impl Pool {
         let (origin, connection) = match entry.connection.share() {
             Some(connection) => {
                 entry.streams += 1;
-                (entry.origin.clone(), connection)
+                (Arc::clone(&entry.origin), connection)
             }
             None => {
                 let entry = shelf.remove(free);
@@ -132,10 +132,10 @@ impl Pool {
         to: &Destination,
         connection: Connection,
     ) -> Lease {
-        let origin = Origin::of(to);
+        let origin = Arc::new(Origin::of(to));
         if let Some(shared) = connection.share() {
             let entry = Entry {
-                origin: origin.clone(),
+                origin: Arc::clone(&origin),
                 connection: shared,
                 streams: 1,
                 rest: None,
@@ -179,7 +179,12 @@ impl Pool {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(self: &Arc<Pool>, key: &PoolKey, origin: Origin, connection: Connection) -> Lease {
+    fn lease(
+        self: &Arc<Pool>,
+        key: &PoolKey,
+        origin: Arc<Origin>,
+        connection: Connection,
+    ) -> Lease {
         Lease {
             pool: Arc::clone(self),
             key: key.clone(),
@@ -202,9 +207,9 @@ impl Pool {
         entry.streams < entry.connection.max_streams().min(most)
     }
 
-    /// Puts a connection to rest for `idle_timeout`, and closes the longest resting ones that are
-    /// then too many.
-    fn shelve(&self, key: &PoolKey, origin: Origin, connection: Connection, idle: Duration) {
+    /// Puts a connection to rest for as long as `idle`, and closes the longest resting one if there
+    /// are then too many.
+    fn shelve(&self, key: &PoolKey, origin: Arc<Origin>, connection: Connection, idle: Duration) {
         let now = Instant::now();
         if connection.is_closed() || !self.is_young(&connection, now) || idle.is_zero() {
             return;
@@ -228,9 +233,9 @@ impl Pool {
         shelves.resting.insert(serial, key.clone());
         if let Some(shelf) = shelves.by_key.get_mut(key) {
             shelf[position].rest = Some(Rest { serial, until });
-            let serials: Vec<u64> = shelf.iter().filter_map(Entry::serial).collect();
-            if serials.len() > self.settings.max_idle_per_key
-                && let Some(oldest) = serials.into_iter().min()
+            let serials = || shelf.iter().filter_map(Entry::serial);
+            if serials().count() > self.settings.max_idle_per_key
+                && let Some(oldest) = serials().min()
             {
                 shelves.evict(oldest);
             }
@@ -334,13 +339,13 @@ impl Lease {
         match connection.protocol() {
             Protocol::Http2 => self.pool.end_stream(&self.key, &connection, idle),
             Protocol::Http1 if connection.is_ready() => {
-                self.pool
-                    .shelve(&self.key, self.origin.clone(), connection, idle);
+                let origin = Arc::clone(&self.origin);
+                self.pool.shelve(&self.key, origin, connection, idle);
             }
             Protocol::Http1 if connection.is_closed() => {}
             Protocol::Http1 => {
                 let (pool, key) = (Arc::clone(&self.pool), self.key.clone());
-                let origin = self.origin.clone();
+                let origin = Arc::clone(&self.origin);
                 tokio::spawn(async move {
                     if let Ok(Ok(())) = timeout(READY_GRACE, connection.ready()).await {
                         pool.shelve(&key, origin, connection, idle);

@@ -14,7 +14,7 @@ use posthaste_egress::{
     Client, ClientSettings, Lookup, PoolKey, Report, Request, Resolve, ResolveError,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
 /// Long enough that only a bug lets it pass.
@@ -254,6 +254,21 @@ impl Receiver {
         let ended = tokio::time::timeout(AMPLE, self.ended.recv()).await;
         ended.expect("the sender did not let go").unwrap();
     }
+}
+
+/// A listener whose queue is full, so that further connections are neither taken nor refused, for as
+/// long as the result lives.
+pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(address.parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(waiting) = tokio::time::timeout(SHORT, TcpStream::connect(address)).await {
+        queue.push(waiting.unwrap());
+        assert!(queue.len() < 10, "the queue never fills");
+    }
+    (listener, queue)
 }
 
 /// A resolver with a fixed list of names, of which each has a list of answers; the last one stays.

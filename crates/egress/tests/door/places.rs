@@ -137,6 +137,18 @@ async fn the_next_address_is_tried_when_one_refuses() {
     assert_eq!(report.mishap, Some(Mishap::Refused));
 }
 
+#[tokio::test]
+async fn the_next_address_is_tried_when_one_hangs() {
+    let receiver = Receiver::answering(OK).await;
+    let port = receiver.address.port();
+    let _clogged = clogged(&format!("127.0.0.2:{port}")).await;
+    let client = resolving(&["127.0.0.2 127.0.0.1"]);
+    let report = post(&client, &receiver.named("http", NAME)).await;
+    assert_eq!(status(&report), 200);
+    // Long before the system would give the first one up.
+    assert!(report.latency < AMPLE / 4, "{:?}", report.latency);
+}
+
 struct Unable;
 
 impl Resolve for Unable {

@@ -386,3 +386,39 @@ async fn an_enormous_http2_body_is_an_answer() {
     assert_eq!(report.snippet, vec![0; 1_024]);
     assert_eq!(client.idle_connections(), 0);
 }
+
+/// How many tasks there are when nothing happens any more.
+async fn tasks_left() -> usize {
+    let metrics = tokio::runtime::Handle::current().metrics();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    metrics.num_alive_tasks()
+}
+
+#[tokio::test]
+async fn a_receiver_that_stops_reading_leaves_no_task_behind() {
+    let authority = Authority::new();
+    for protocol in ["h2", "http/1.1"] {
+        let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &[protocol]));
+        let receiver = Receiver::new(move |peer| {
+            let acceptor = acceptor.clone();
+            async move {
+                let _secured = acceptor.accept(peer.apart().0).await.ok()?;
+                std::future::pending().await
+            }
+        })
+        .await;
+        let client = trusting(authority.roots());
+        let before = tasks_left().await;
+        let big = Request {
+            body: Bytes::from(vec![0; 8_000_000]),
+            time_limit: SHORT,
+            ..request(&receiver.named("https", NAME))
+        };
+        let report = client.send(big).await.unwrap();
+        assert_eq!(fault(&report), Fault::Timeout);
+        // The receiver's own task for the connection is still there, and none of ours.
+        assert_eq!(tasks_left().await, before + 1, "{protocol}");
+    }
+}

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, ClientSettings, Lookup, Mishap, Phase, Report, Resolve};
-use tokio::net::{TcpSocket, TcpStream};
 
 use crate::kit::*;
 
@@ -37,16 +36,8 @@ async fn covers_resolving() {
 
 #[tokio::test]
 async fn covers_connecting() {
-    // With the queue of a listener full, further connections are neither taken nor refused.
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let listener = socket.listen(1).unwrap();
+    let (listener, _queue) = clogged("127.0.0.1:0").await;
     let address = listener.local_addr().unwrap();
-    let mut queue = Vec::new();
-    while let Ok(waiting) = tokio::time::timeout(SHORT, TcpStream::connect(address)).await {
-        queue.push(waiting.unwrap());
-        assert!(queue.len() < 10, "the queue never fills");
-    }
     let report = post_within(&client(), &format!("http://{address}/"), SHORT).await;
     check(&report, Phase::Connecting);
     assert_eq!(fault(&report), Fault::Timeout);
