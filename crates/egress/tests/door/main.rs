@@ -1,6 +1,7 @@
 //! The door out against real sockets: honest receivers, hostile ones, and places it may not go.
 
 mod hostile;
+mod http2;
 mod kit;
 mod places;
 mod plain;
