@@ -1,0 +1,299 @@
+//! Sending a request and reading its answer, within one time limit.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use posthaste_core::classify::{HttpStatus, Outcome, retry_after};
+use posthaste_core::time::{Span, Timestamp};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+
+use crate::connector::Connector;
+use crate::explain;
+use crate::mishap::{Mishap, OwnFault, Phase, Setback};
+use crate::pool::{Lease, Pool};
+use crate::report::Report;
+use crate::request::{self, Message, PoolKey, Request};
+use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
+use crate::stream::Meter;
+
+/// How often idle connections are looked at.
+const SWEEP_PERIOD: Duration = Duration::from_secs(5);
+/// How long before the receiver would close an idle connection we do.
+const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
+
+/// Sends requests. Clones share everything.
+///
+/// How many requests are under way at once is the caller's to bound: each holds one connection at
+/// most, and of the idle ones the settings tell how many there are.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: Arc<ClientSettings>,
+    connector: Connector,
+    pool: Arc<Pool>,
+}
+
+/// How far a request has come; what is known of it when its time runs out.
+struct Progress {
+    phase: Phase,
+    handed_over_at: Option<Instant>,
+    meter: Option<Arc<Meter>>,
+    reused: bool,
+}
+
+/// An answer, read as far as it is read.
+struct Answer {
+    status: HttpStatus,
+    retry_after: Option<Span>,
+    snippet: Vec<u8>,
+    truncated: bool,
+}
+
+impl Client {
+    /// A client with these settings.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, since it starts the task that closes idle connections.
+    pub fn new(settings: ClientSettings) -> Client {
+        let settings = Arc::new(settings);
+        let pool = Arc::new(Pool::new(Arc::clone(&settings)));
+        tokio::spawn(keep_swept(Arc::downgrade(&pool)));
+        Client {
+            shared: Arc::new(Shared {
+                connector: Connector::new(Arc::clone(&settings)),
+                settings,
+                pool,
+            }),
+        }
+    }
+
+    /// Sends a request and reports how it ended, at the latest when its time limit has passed.
+    ///
+    /// An error is a fault of this machine: nothing was attempted, and nothing is known about the
+    /// receiver. A caller who drops the future ends the request and closes its connection.
+    pub async fn send(&self, request: Request) -> Result<Report, OwnFault> {
+        let started_at = Instant::now();
+        let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
+        let mut progress = Progress {
+            phase: Phase::Resolving,
+            handed_over_at: None,
+            meter: None,
+            reused: false,
+        };
+        let ended = timeout_at(deadline, self.shared.attempt(request, &mut progress)).await;
+        let ended = ended.unwrap_or_else(|_| Err(Mishap::TimedOut(progress.phase).into()));
+        let first_byte_at = match &progress.meter {
+            Some(meter) => meter.first_byte_at(),
+            None => progress.handed_over_at,
+        };
+        let (outcome, mishap, snippet, snippet_truncated) = match ended {
+            Ok(answer) => {
+                let Answer {
+                    status,
+                    retry_after,
+                    snippet,
+                    truncated,
+                } = answer;
+                let outcome = Outcome::Answered {
+                    status,
+                    retry_after,
+                };
+                (outcome, None, snippet, truncated)
+            }
+            Err(Setback::Theirs(mishap)) => {
+                let outcome = Outcome::Failed(mishap.fault());
+                (outcome, Some(mishap), Vec::new(), false)
+            }
+            Err(Setback::Ours(fault)) => return Err(fault),
+        };
+        Ok(Report {
+            outcome,
+            mishap,
+            latency: started_at.elapsed(),
+            first_byte_at: first_byte_at.map(Instant::into_std),
+            snippet,
+            snippet_truncated,
+            reused: progress.reused,
+        })
+    }
+
+    /// Closes the idle connections of a key, whose endpoint was changed or deleted.
+    pub fn forget(&self, key: &PoolKey) {
+        self.shared.pool.forget(key);
+    }
+
+    /// How many connections are open and idle.
+    pub fn idle_connections(&self) -> usize {
+        self.shared.pool.idle_count()
+    }
+}
+
+/// Closes idle connections in time, for as long as the client lives.
+async fn keep_swept(pool: Weak<Pool>) {
+    let mut ticks = interval(SWEEP_PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match pool.upgrade() {
+            Some(pool) => pool.sweep(),
+            None => return,
+        }
+    }
+}
+
+impl Shared {
+    async fn attempt(&self, request: Request, progress: &mut Progress) -> Result<Answer, Setback> {
+        let Request {
+            pool_key: key,
+            destination: to,
+            method,
+            headers,
+            body,
+            time_limit: _,
+        } = request;
+        let mut message = request::compose(method, headers, body);
+
+        let mut idle = self.pool.take(&key, &to);
+        loop {
+            progress.reused = idle.is_some();
+            let mut lease = match idle.take() {
+                Some(lease) => lease,
+                None => {
+                    let fresh = self.connector.connect(&to, &mut progress.phase).await?;
+                    self.pool.adopt(&key, &to, fresh)
+                }
+            };
+            lease.connection().address(&mut message, &to)?;
+            match exchange(&mut lease, message, progress).await {
+                Ok(response) => return self.read(response, lease, progress).await,
+                // The connection ended while it was idle. The receiver has seen nothing of the
+                // request, so a fresh connection may have it.
+                Err((_, Some(unsent))) if progress.reused => message = unsent,
+                Err((mishap, _)) => return Err(mishap.into()),
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        response: Response<Incoming>,
+        lease: Lease,
+        progress: &mut Progress,
+    ) -> Result<Answer, Setback> {
+        progress.phase = Phase::Reading;
+        let (head, mut body) = response.into_parts();
+        let code = head.status.as_u16();
+        let mut answer = Answer {
+            status: HttpStatus::new(code).ok_or(Mishap::Status(code))?,
+            retry_after: asked_to_wait(&head.headers),
+            snippet: Vec::new(),
+            truncated: false,
+        };
+        let whole = self.read_body(&mut body, &mut answer).await?;
+        // After this status the connection no longer speaks HTTP, and we never asked for another
+        // language.
+        if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
+            lease.give_back(kept_alive(&head.headers));
+        }
+        Ok(answer)
+    }
+
+    /// Reads a body up to its end or its limit, and says whether it was the end.
+    async fn read_body(&self, body: &mut Incoming, answer: &mut Answer) -> Result<bool, Mishap> {
+        let mut read_bytes = 0_usize;
+        while !body.is_end_stream() {
+            let Some(frame) = body.frame().await else {
+                break;
+            };
+            let frame = frame.map_err(|error| explain::reading(&error))?;
+            // Trailers are of no interest.
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            let room = self.settings.max_snippet_bytes - answer.snippet.len();
+            answer
+                .snippet
+                .extend_from_slice(&data[..data.len().min(room)]);
+            answer.truncated |= data.len() > room;
+            read_bytes = read_bytes.saturating_add(data.len());
+            if read_bytes > self.settings.max_response_body_bytes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Sends the message and waits for the head of the answer. A failure hands the message back if none
+/// of it was written.
+async fn exchange(
+    lease: &mut Lease,
+    message: Message,
+    progress: &mut Progress,
+) -> Result<Response<Incoming>, (Mishap, Option<Message>)> {
+    progress.phase = Phase::Awaiting;
+    progress.meter = lease.connection().rearmed_meter();
+    progress.handed_over_at = Some(Instant::now());
+    let answered = lease.connection().send(message).await;
+    answered.map_err(|unanswered| {
+        let mishap = explain::awaiting(&unanswered.error);
+        (mishap, unanswered.unsent)
+    })
+}
+
+/// The wait that the receiver asks for, if it can be understood.
+fn asked_to_wait(headers: &HeaderMap) -> Option<Span> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let now = Timestamp(u64::try_from(since_epoch.as_millis()).ok()?);
+    retry_after(value, now)
+}
+
+/// How long the receiver will keep an idle connection, if it says so (`Keep-Alive: timeout=5`), less
+/// a margin: both sides closing and sending at the same moment is a failed attempt.
+fn kept_alive(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get("keep-alive")?.to_str().ok()?;
+    let seconds = value.split(',').find_map(|parameter| {
+        let (name, seconds) = parameter.split_once('=')?;
+        let is_timeout = name.trim().eq_ignore_ascii_case("timeout");
+        is_timeout.then(|| seconds.trim().trim_matches('"').parse().ok())?
+    })?;
+    Some(Duration::from_secs(seconds).saturating_sub(KEEP_ALIVE_MARGIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn a_receiver_that_says_how_long_it_waits_is_believed() {
+        let told = |value| {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static("keep-alive"),
+                HeaderValue::from_static(value),
+            )]);
+            kept_alive(&headers)
+        };
+        assert_eq!(told("timeout=5"), Some(Duration::from_secs(4)));
+        assert_eq!(
+            told("max=100, Timeout = \"7\""),
+            Some(Duration::from_secs(6))
+        );
+        assert_eq!(told("timeout=0"), Some(Duration::ZERO));
+        assert_eq!(told("timeout=1"), Some(Duration::ZERO));
+        assert_eq!(told("timeout=-1"), None);
+        assert_eq!(told("timeout=99999999999999999999"), None);
+        assert_eq!(told("timeout"), None);
+        assert_eq!(told("max=5"), None);
+        assert_eq!(kept_alive(&HeaderMap::new()), None);
+    }
+}

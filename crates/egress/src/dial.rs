@@ -1,0 +1,182 @@
+//! From vetted addresses to a socket.
+//!
+//! Addresses are tried in turn, IPv6 and IPv4 alternating. The next one begins when the last has
+//! failed or has had [`HEAD_START`]; the first to connect wins and the others are given up. Whoever
+//! calls sets the time limit.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use posthaste_core::address::EgressRules;
+
+use crate::explain;
+use crate::mishap::{Mishap, Setback};
+
+/// How many of a name's addresses are tried at most.
+const MAX_ADDRESSES_TRIED: usize = 6;
+/// How long one address is tried before the next one joins it (RFC 8305).
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Refuses all of a name's addresses if one of them is forbidden: a name that points both outside
+/// and inside is an attack or a mistake, and which one would be dialled is chance.
+pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr]) -> Result<(), Mishap> {
+    if addresses.is_empty() {
+        return Err(Mishap::NoAddress);
+    }
+    addresses
+        .iter()
+        .try_for_each(|address| rules.vet(*address))
+        .map_err(Mishap::Forbidden)
+}
+
+/// A connection to one of these addresses, whose peer has been looked at.
+pub(crate) async fn dial(
+    rules: &EgressRules,
+    vetted: &[IpAddr],
+    port: u16,
+) -> Result<TcpStream, Setback> {
+    let targets = alternating(vetted, port);
+    let dialled = match targets.as_slice() {
+        [only] => TcpStream::connect(*only).await,
+        several => race(several).await,
+    };
+    let socket = dialled.map_err(|error| explain::dialling(&error))?;
+    let peer = socket.peer_addr().map_err(|_| Mishap::Reset)?;
+    check_peer(rules, vetted, peer.ip())?;
+    // Requests are written whole, so there is nothing to wait for. Without it they are only slower.
+    let _ = socket.set_nodelay(true);
+    Ok(socket)
+}
+
+/// Whether a connection ended where it was meant to.
+fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<(), Mishap> {
+    let peer = peer.to_canonical();
+    rules.vet(peer).map_err(Mishap::Forbidden)?;
+    if !vetted.iter().any(|address| address.to_canonical() == peer) {
+        return Err(Mishap::WrongPeer);
+    }
+    Ok(())
+}
+
+/// The addresses to try, in the resolver's order within each family, each once. The family that the
+/// resolver prefers begins.
+fn alternating(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+    let first_is_v4 = addresses.first().is_some_and(IpAddr::is_ipv4);
+    let mut families: [Vec<IpAddr>; 2] = [Vec::new(), Vec::new()];
+    for address in addresses {
+        let family = &mut families[usize::from(address.is_ipv4() != first_is_v4)];
+        if family.len() < MAX_ADDRESSES_TRIED && !family.contains(address) {
+            family.push(*address);
+        }
+    }
+    let [preferred, other] = &families;
+    (0..MAX_ADDRESSES_TRIED)
+        .flat_map(|nth| [preferred.get(nth), other.get(nth)])
+        .flatten()
+        .map(|address| SocketAddr::new(*address, port))
+        .take(MAX_ADDRESSES_TRIED)
+        .collect()
+}
+
+/// Connects to whichever address answers first. If none does, the first failure is the one told,
+/// since it is the preferred address's.
+async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    let mut failure = None;
+    let mut targets = targets.iter().copied();
+    let mut next = targets.next();
+    loop {
+        if let Some(target) = next.take() {
+            attempts.spawn(TcpStream::connect(target));
+        }
+        let joined = if targets.len() == 0 {
+            attempts.join_next().await
+        } else {
+            match timeout(HEAD_START, attempts.join_next()).await {
+                Ok(joined) => joined,
+                Err(_) => {
+                    next = targets.next();
+                    continue;
+                }
+            }
+        };
+        match joined {
+            Some(Ok(Ok(socket))) => return Ok(socket),
+            Some(Ok(Err(error))) => {
+                failure.get_or_insert(error);
+            }
+            Some(Err(lost)) => {
+                failure.get_or_insert(io::Error::other(lost));
+            }
+            None => return Err(failure.unwrap_or_else(|| io::ErrorKind::NotConnected.into())),
+        }
+        next = targets.next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::address::ForbiddenAddress;
+
+    fn addresses(list: &str) -> Vec<IpAddr> {
+        list.split_whitespace()
+            .map(|address| address.parse().unwrap())
+            .collect()
+    }
+
+    fn order(list: &str) -> String {
+        let targets = alternating(&addresses(list), 443);
+        let targets: Vec<String> = targets
+            .iter()
+            .map(|target| target.ip().to_string())
+            .collect();
+        targets.join(" ")
+    }
+
+    #[test]
+    fn families_alternate_and_the_preferred_one_begins() {
+        assert_eq!(order("1.1.1.1 1.1.1.2 2a00::1"), "1.1.1.1 2a00::1 1.1.1.2");
+        assert_eq!(order("2a00::1 2a00::2 1.1.1.1"), "2a00::1 1.1.1.1 2a00::2");
+        assert_eq!(order("1.1.1.1 1.1.1.1"), "1.1.1.1");
+        assert_eq!(order(""), "");
+    }
+
+    #[test]
+    fn a_thousand_addresses_are_not_all_tried() {
+        let many: Vec<String> = (0..1_000).map(|n| format!("2a00::{n:x}")).collect();
+        let many = many.join(" ");
+        assert_eq!(order(&many).split(' ').count(), MAX_ADDRESSES_TRIED);
+        // Nor do they keep the other family from its turn.
+        assert!(order(&format!("{many} 1.1.1.1")).starts_with("2a00:: 1.1.1.1 2a00::1"));
+    }
+
+    #[test]
+    fn one_forbidden_address_refuses_them_all() {
+        let rules = EgressRules::default();
+        let vet = |list| vet(&rules, &addresses(list));
+        assert_eq!(vet("1.1.1.1 2a00::1"), Ok(()));
+        assert_eq!(vet(""), Err(Mishap::NoAddress));
+        let private = Err(Mishap::Forbidden(ForbiddenAddress::Private));
+        assert_eq!(vet("1.1.1.1 10.0.0.1"), private);
+        assert_eq!(vet("10.0.0.1 1.1.1.1"), private);
+        assert_eq!(vet("1.1.1.1 ::ffff:10.0.0.1"), private);
+    }
+
+    #[test]
+    fn the_peer_must_be_vetted_and_asked_for() {
+        let rules = EgressRules::default();
+        let check =
+            |peer: &str| check_peer(&rules, &addresses("1.1.1.1 9.9.9.9"), peer.parse().unwrap());
+        assert_eq!(check("9.9.9.9"), Ok(()));
+        assert_eq!(check("::ffff:1.1.1.1"), Ok(()));
+        assert_eq!(check("8.8.8.8"), Err(Mishap::WrongPeer));
+        let loopback = Err(Mishap::Forbidden(ForbiddenAddress::Loopback));
+        assert_eq!(check("127.0.0.1"), loopback);
+    }
+}

@@ -1,0 +1,164 @@
+//! From the errors of the libraries to ours, by their types.
+//!
+//! An error arrives wrapped: a TLS alert is a rustls error inside an I/O error, which may be inside a
+//! hyper error. Each function looks for the innermost cause it knows. Nothing is decided by words.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+use rustls::CertificateError;
+
+use crate::mishap::{Mishap, OwnFault, Setback};
+
+/// `ENFILE` and `EMFILE`, the same numbers on every Unix: no more files, here or on the machine.
+const NO_MORE_FILES: [i32; 2] = [23, 24];
+
+/// Why there is no connection.
+pub(crate) fn dialling(error: &io::Error) -> Setback {
+    if let Some(number) = error.raw_os_error()
+        && NO_MORE_FILES.contains(&number)
+    {
+        return OwnFault::Exhausted.into();
+    }
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the standard library adds kinds"
+    )]
+    match error.kind() {
+        // No local port is free any more.
+        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse | ErrorKind::OutOfMemory => {
+            OwnFault::Exhausted.into()
+        }
+        ErrorKind::ConnectionRefused => Mishap::Refused.into(),
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Mishap::Reset.into(),
+        ErrorKind::HostUnreachable
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::NetworkDown
+        | ErrorKind::TimedOut => Mishap::Unreachable.into(),
+        _ => Mishap::NotConnected.into(),
+    }
+}
+
+/// Why the TLS handshake failed.
+pub(crate) fn handshaking(error: &io::Error) -> Mishap {
+    match tls_cause(error) {
+        Some(cause) => tls(cause),
+        None if is_reset(error.kind()) => Mishap::TlsClosed,
+        None if error.kind() == ErrorKind::UnexpectedEof => Mishap::TlsClosed,
+        None => Mishap::TlsBroken,
+    }
+}
+
+/// Why no head of an answer came.
+pub(crate) fn awaiting(error: &hyper::Error) -> Mishap {
+    exchanging(error, Mishap::ClosedBeforeAnswer)
+}
+
+/// Why the body of an answer stopped coming.
+pub(crate) fn reading(error: &hyper::Error) -> Mishap {
+    exchanging(error, Mishap::ClosedMidAnswer)
+}
+
+fn exchanging(error: &hyper::Error, closed: Mishap) -> Mishap {
+    if error.is_parse_too_large() {
+        return Mishap::HeadTooLarge;
+    }
+    if error.is_parse() {
+        return Mishap::Malformed;
+    }
+    if error.is_incomplete_message() || error.is_closed() {
+        return closed;
+    }
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<hyper::Error>()
+            && (error.is_incomplete_message() || error.is_closed())
+        {
+            return closed;
+        }
+        if let Some(error) = inner.downcast_ref::<io::Error>() {
+            return match tls_cause(error) {
+                Some(cause) => tls(cause),
+                None if is_reset(error.kind()) => Mishap::Reset,
+                None if error.kind() == ErrorKind::UnexpectedEof => closed,
+                // What the decoder of a body calls a chunk that is none.
+                None if error.kind() == ErrorKind::InvalidData => Mishap::Malformed,
+                None if error.kind() == ErrorKind::InvalidInput => Mishap::Malformed,
+                None => Mishap::Broken,
+            };
+        }
+        cause = inner.source();
+    }
+    Mishap::Broken
+}
+
+fn is_reset(kind: ErrorKind) -> bool {
+    [
+        ErrorKind::ConnectionReset,
+        ErrorKind::ConnectionAborted,
+        ErrorKind::BrokenPipe,
+        ErrorKind::NotConnected,
+    ]
+    .contains(&kind)
+}
+
+fn tls_cause(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn tls(error: &rustls::Error) -> Mishap {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors")]
+    match error {
+        rustls::Error::InvalidCertificate(reason) => certificate(reason),
+        rustls::Error::NoCertificatesPresented => Mishap::CertificateInvalid,
+        rustls::Error::AlertReceived(rustls::AlertDescription::ProtocolVersion) => {
+            Mishap::TlsIncompatible
+        }
+        rustls::Error::AlertReceived(_) | rustls::Error::NoApplicationProtocol => Mishap::TlsAlert,
+        rustls::Error::PeerIncompatible(_) => Mishap::TlsIncompatible,
+        // The very first bytes do not have the shape of TLS.
+        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => Mishap::NotTls,
+        _ => Mishap::TlsBroken,
+    }
+}
+
+fn certificate(reason: &CertificateError) -> Mishap {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds reasons")]
+    match reason {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Mishap::CertificateExpired
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Mishap::CertificateNotYetValid
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Mishap::CertificateWrongHost
+        }
+        CertificateError::UnknownIssuer => Mishap::CertificateUnknownIssuer,
+        _ => Mishap::CertificateInvalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_here_is_not_blamed_on_the_receiver() {
+        for number in [23, 24] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(dialling(&error), Setback::Ours(OwnFault::Exhausted));
+        }
+        let no_port = io::Error::from(ErrorKind::AddrNotAvailable);
+        assert_eq!(dialling(&no_port), Setback::Ours(OwnFault::Exhausted));
+        let refused = io::Error::from(ErrorKind::ConnectionRefused);
+        assert_eq!(dialling(&refused), Setback::Theirs(Mishap::Refused));
+    }
+
+    #[test]
+    fn a_tls_error_is_found_inside_an_io_error() {
+        let expired = rustls::Error::InvalidCertificate(CertificateError::Expired);
+        let wrapped = io::Error::new(ErrorKind::InvalidData, expired);
+        assert_eq!(handshaking(&wrapped), Mishap::CertificateExpired);
+    }
+}

@@ -1,0 +1,44 @@
+//! The one door out: every request that posthaste sends leaves through [`Client::send`].
+//!
+//! A webhook sender calls whatever strangers tell it to call, from inside its owner's network, and
+//! waits for answers that strangers write. This crate promises its caller:
+//!
+//! - **Only where it may go.** A destination is judged again at every connection: its name is
+//!   resolved, *one* forbidden address among the answers refuses it, only vetted addresses are
+//!   dialled, and the peer is checked before a byte is sent. Literal addresses take the same way.
+//!   TLS is spoken with the original name.
+//! - **Only what it was given.** No redirects, no proxy from the environment, no cookies, no
+//!   decompression. The body arrives byte for byte.
+//! - **Always an end.** One time limit covers resolving, connecting, TLS, the request and the whole
+//!   answer. Heads, bodies, addresses, lookups and idle connections are bounded, each by a setting
+//!   or a named constant. When a send ends, however it ends, so does everything it started.
+//! - **Nothing shared.** A connection serves one [`PoolKey`] and one origin, never another tenant's.
+//! - **Nothing twice.** A request is repeated on a fresh connection only if none of it was written.
+//! - **Nothing told.** What went wrong is a type, [`Mishap`], whose words never contain an address.
+//!
+//! ```text
+//!  client ─▶ pool: one idle? ──yes──────────────────────────▶ exchange ─▶ Report
+//!              └─no─▶ connector: judge ▸ resolve ▸ vet ▸ dial ▸ peer ▸ TLS ──┘
+//! ```
+
+mod client;
+mod connection;
+mod connector;
+mod dial;
+mod explain;
+mod mishap;
+mod pool;
+mod report;
+mod request;
+mod resolve;
+mod roots;
+mod settings;
+mod stream;
+
+pub use client::Client;
+pub use mishap::{Mishap, OwnFault, Phase};
+pub use report::Report;
+pub use request::{PoolKey, Request};
+pub use resolve::{Lookup, MAX_LOOKUPS, Resolve, ResolveError, SystemResolver};
+pub use roots::{BundleError, Roots};
+pub use settings::{ClientSettings, MAX_TIME_LIMIT, MIN_TIME_LIMIT};

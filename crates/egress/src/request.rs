@@ -1,0 +1,221 @@
+//! What is to be sent, and how it is written into a request.
+//!
+//! The caller chooses method, headers and body. What frames a message or speaks about the connection
+//! (`Content-Length`, `Host`, `Connection`, …) is written here and nowhere else; headers by such
+//! names are dropped from what the caller gave, so no custom header can smuggle a second request.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, uri};
+use http_body_util::Full;
+use posthaste_core::address::{Destination, Scheme};
+
+use crate::mishap::Mishap;
+
+/// A request as hyper takes it.
+pub(crate) type Message = http::Request<Full<Bytes>>;
+
+/// Who may share connections: requests with the same key and the same origin, nobody else.
+///
+/// The engine uses the endpoint's id, so that neither another tenant nor another endpoint (whose
+/// client certificate may differ) ever meets a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PoolKey(Arc<str>);
+
+impl PoolKey {
+    /// The key with this name.
+    pub fn new(name: &str) -> PoolKey {
+        PoolKey(Arc::from(name))
+    }
+}
+
+impl Borrow<str> for PoolKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One request to send.
+///
+/// Its debug form shows neither headers nor body, which may hold secrets.
+#[derive(Clone)]
+pub struct Request {
+    /// Whose connections it may use.
+    pub pool_key: PoolKey,
+    /// Where it goes. It is judged again before a connection is opened.
+    pub destination: Destination,
+    /// What it asks for.
+    pub method: Method,
+    /// Its headers. Those that frame a message or name a connection are replaced by our own.
+    pub headers: HeaderMap,
+    /// Its body, sent byte for byte.
+    pub body: Bytes,
+    /// How long all of it may take, the answer included; at most
+    /// [`MAX_TIME_LIMIT`](crate::MAX_TIME_LIMIT).
+    pub time_limit: Duration,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Request")
+            .field("pool_key", &self.pool_key)
+            .field("method", &self.method)
+            .field("header_count", &self.headers.len())
+            .field("body_bytes", &self.body.len())
+            .field("time_limit", &self.time_limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a header belongs to the connection or the framing, and so to us.
+fn is_ours(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "content-length"
+            | "expect"
+            | "host"
+            | "http2-settings"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
+/// Drops the headers that are not the caller's to set.
+fn drop_ours(headers: &mut HeaderMap) {
+    let ours: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_ours(name))
+        .cloned()
+        .collect();
+    for name in ours {
+        headers.remove(name);
+    }
+}
+
+/// The message, still without the parts that depend on the version of HTTP.
+pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Message {
+    drop_ours(&mut headers);
+    let expects_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
+    if expects_body || !body.is_empty() {
+        // Some receivers answer 411 to an empty POST that does not say so.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    let mut message = Message::new(Full::new(body));
+    *message.method_mut() = method;
+    *message.headers_mut() = headers;
+    message
+}
+
+/// Writes the destination into the message as HTTP/1.1 wants it: path and query in the request line,
+/// the host in a header.
+pub(crate) fn address_http1(message: &mut Message, to: &Destination) -> Result<(), Mishap> {
+    let host = HeaderValue::from_str(to.authority()).map_err(|_| Mishap::Target)?;
+    *message.uri_mut() = Uri::from(target(to)?);
+    message.headers_mut().insert(HOST, host);
+    Ok(())
+}
+
+/// Writes the destination into the message as HTTP/2 wants it: all of it in the URI.
+pub(crate) fn address_http2(message: &mut Message, to: &Destination) -> Result<(), Mishap> {
+    let mut parts = uri::Parts::default();
+    parts.scheme = Some(match to.scheme() {
+        Scheme::Https => uri::Scheme::HTTPS,
+        Scheme::Http => uri::Scheme::HTTP,
+    });
+    parts.authority = Some(Authority::try_from(to.authority()).map_err(|_| Mishap::Target)?);
+    parts.path_and_query = Some(target(to)?);
+    *message.uri_mut() = Uri::from_parts(parts).map_err(|_| Mishap::Target)?;
+    message.headers_mut().remove(HOST);
+    Ok(())
+}
+
+fn target(to: &Destination) -> Result<PathAndQuery, Mishap> {
+    PathAndQuery::try_from(to.request_target()).map_err(|_| Mishap::Target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::address::EgressRules;
+
+    #[test]
+    fn a_custom_header_cannot_touch_the_framing() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "connection",
+            "content-length",
+            "expect",
+            "host",
+            "keep-alive",
+            "te",
+            "transfer-encoding",
+            "upgrade",
+        ] {
+            headers.append(name, HeaderValue::from_static("1"));
+            headers.append(name, HeaderValue::from_static("2"));
+        }
+        headers.insert("x-team", HeaderValue::from_static("billing"));
+        let message = compose(Method::POST, headers, Bytes::from_static(b"four"));
+        let kept: Vec<_> = message.headers().iter().collect();
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert_eq!(message.headers()["x-team"], "billing");
+        assert_eq!(message.headers()[CONTENT_LENGTH], "4");
+    }
+
+    #[test]
+    fn an_empty_body_is_announced_where_one_is_expected() {
+        let length = |method| {
+            let message = compose(method, HeaderMap::new(), Bytes::new());
+            message.headers().get(CONTENT_LENGTH).cloned()
+        };
+        assert_eq!(length(Method::POST), Some(HeaderValue::from(0)));
+        assert_eq!(length(Method::GET), None);
+        assert_eq!(length(Method::DELETE), None);
+    }
+
+    #[test]
+    fn every_printable_character_of_a_url_can_be_sent() {
+        let rules = EgressRules::default();
+        for byte in (b'!'..=b'~').filter(|byte| !b"#\\".contains(byte)) {
+            let character = char::from(byte);
+            let raw = format!("https://a.example/p{character}p?q{character}q");
+            let to = Destination::parse(&raw, &rules).unwrap();
+            let mut message = compose(Method::POST, HeaderMap::new(), Bytes::new());
+            assert_eq!(address_http1(&mut message, &to), Ok(()), "{character}");
+            assert_eq!(message.uri().to_string(), to.request_target());
+            assert_eq!(address_http2(&mut message, &to), Ok(()), "{character}");
+            assert_eq!(message.uri().to_string(), to.as_str());
+            assert!(!message.headers().contains_key(HOST));
+        }
+    }
+
+    #[test]
+    fn a_secret_header_is_not_in_the_debug_form() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static("Bearer canary"));
+        let to = Destination::parse("https://a.example/?k=canary", &EgressRules::default());
+        let request = Request {
+            pool_key: PoolKey::new("ep_1"),
+            destination: to.unwrap(),
+            method: Method::POST,
+            headers,
+            body: Bytes::from_static(b"canary"),
+            time_limit: Duration::from_secs(1),
+        };
+        assert!(!format!("{request:?}").contains("canary"));
+    }
+}

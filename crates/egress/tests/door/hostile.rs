@@ -1,0 +1,223 @@
+//! Receivers that lie, stop short, or never stop.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Mishap, Phase, Request};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::kit::*;
+
+/// What a receiver that says this and hangs up makes of a request.
+async fn mishap(said: &'static [u8]) -> Mishap {
+    let receiver = Receiver::saying(said).await;
+    let report = post(&client(), &receiver.url()).await;
+    let mishap = report
+        .mishap
+        .clone()
+        .unwrap_or_else(|| panic!("{report:?}"));
+    assert_eq!(fault(&report), mishap.fault());
+    assert_eq!(mishap.fault(), Fault::Connection);
+    mishap
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let report = post(&client(), &format!("http://{address}/")).await;
+    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(report.mishap, Some(Mishap::Refused));
+    assert_eq!(report.first_byte_at, None);
+    assert!(!report.detail().contains("127.0.0.1"));
+}
+
+#[tokio::test]
+async fn the_connection_is_reset() {
+    // A socket that is closed with unread bytes in it is reset.
+    let receiver = Receiver::new(|peer| async move { peer.socket.readable().await.ok() }).await;
+    let report = post(&client(), &receiver.url()).await;
+    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(report.mishap, Some(Mishap::Reset));
+}
+
+#[tokio::test]
+async fn the_answer_stops_short() {
+    assert_eq!(mishap(b"").await, Mishap::ClosedBeforeAnswer);
+    assert_eq!(mishap(b"HTTP/1.1 200 O").await, Mishap::ClosedBeforeAnswer);
+    let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n";
+    assert_eq!(mishap(head).await, Mishap::ClosedBeforeAnswer);
+    let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+    assert_eq!(mishap(interim).await, Mishap::ClosedBeforeAnswer);
+    let body = b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nshort";
+    assert_eq!(mishap(body).await, Mishap::ClosedMidAnswer);
+    let chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n";
+    assert_eq!(mishap(chunks).await, Mishap::ClosedMidAnswer);
+}
+
+#[tokio::test]
+async fn the_answer_is_not_http() {
+    for said in [
+        b"SSH-2.0-OpenSSH_9.9\r\n\r\n".as_slice(),
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"<html>\r\n\r\n",
+        b"HTTP/1.1 twohundred OK\r\n\r\n",
+        b"HTTP/1.1 099 Low\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 2000 Long\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nbad header\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na: b\r\n c: folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nok",
+    ] {
+        let said_text = String::from_utf8_lossy(said);
+        assert_eq!(mishap(said).await, Mishap::Malformed, "{said_text}");
+    }
+}
+
+#[tokio::test]
+async fn statuses_that_do_not_exist() {
+    let six_hundred = b"HTTP/1.1 600 Odd\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(mishap(six_hundred).await, Mishap::Status(600));
+    let last = b"HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(mishap(last).await, Mishap::Status(999));
+}
+
+#[tokio::test]
+async fn a_head_without_end() {
+    let mut receiver = Receiver::new(|mut peer| async move {
+        peer.hear().await?;
+        peer.say("HTTP/1.1 200 OK\r\n").await?;
+        loop {
+            peer.say("x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy")
+                .await?;
+        }
+    })
+    .await;
+    let report = post(&client(), &receiver.url()).await;
+    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(report.mishap, Some(Mishap::HeadTooLarge));
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn more_headers_than_anybody_needs() {
+    let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
+    let receiver = Receiver::answering(head).await;
+    let report = post(&client(), &receiver.url()).await;
+    assert_eq!(report.mishap, Some(Mishap::HeadTooLarge));
+}
+
+#[tokio::test]
+async fn a_head_up_to_the_limit_is_read() {
+    let head = |filler: usize| {
+        let filler = "y".repeat(filler);
+        format!("HTTP/1.1 200 OK\r\nx: {filler}\r\ncontent-length: 0\r\n\r\n")
+    };
+    let receiver = Receiver::answering(head(15_000)).await;
+    assert_eq!(status(&post(&client(), &receiver.url()).await), 200);
+    let receiver = Receiver::answering(head(17_000)).await;
+    let report = post(&client(), &receiver.url()).await;
+    assert_eq!(report.mishap, Some(Mishap::HeadTooLarge));
+}
+
+#[tokio::test]
+async fn a_body_without_end_is_an_answer_whose_connection_is_closed() {
+    for framing in ["content-length: 99999999999\r\n", ""] {
+        let mut receiver = Receiver::new(move |mut peer| async move {
+            peer.hear().await?;
+            peer.say(format!("HTTP/1.1 500 Oh\r\n{framing}\r\n"))
+                .await?;
+            loop {
+                peer.say([b'z'; 1_000]).await?;
+            }
+        })
+        .await;
+        let client = client();
+        let report = post(&client, &receiver.url()).await;
+        assert_eq!(status(&report), 500);
+        assert_eq!(report.snippet, vec![b'z'; 1_024]);
+        assert!(report.snippet_truncated);
+        receiver.ended().await;
+        assert_eq!(client.idle_connections(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_second_answer_is_never_taken_for_the_next_one() {
+    let mut receiver = Receiver::new(|mut peer| async move {
+        loop {
+            peer.hear().await?;
+            peer.say(format!(
+                "{OK}HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
+            ))
+            .await?;
+        }
+    })
+    .await;
+    let client = client();
+    for _ in 0..5 {
+        assert_eq!(status(&post(&client, &receiver.url()).await), 200);
+    }
+    assert_eq!(receiver.connections(), 5);
+    receiver.ended().await;
+}
+
+/// A receiver that says something before it reads anything, and reads when it is told to.
+async fn deaf(said: &'static str) -> (Receiver, Arc<Semaphore>) {
+    let told = Arc::new(Semaphore::new(0));
+    let listening = Arc::clone(&told);
+    let receiver = Receiver::new(move |mut peer| {
+        let listening = Arc::clone(&listening);
+        async move {
+            peer.socket.readable().await.ok()?;
+            peer.say(said).await?;
+            listening.acquire().await.ok()?.forget();
+            peer.gone().await;
+            Some(())
+        }
+    })
+    .await;
+    (receiver, told)
+}
+
+#[tokio::test]
+async fn an_answer_before_the_body_was_read_counts() {
+    let (mut receiver, listen) = deaf("HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n").await;
+    let client = client();
+    let big = Request {
+        body: Bytes::from(vec![0; 8_000_000]),
+        ..request(&receiver.url())
+    };
+    let report = client.send(big.clone()).await.unwrap();
+    assert_eq!(status(&report), 413);
+    // The first connection is still busy with the first body.
+    let report = client.send(big).await.unwrap();
+    assert_eq!((status(&report), report.reused), (413, false));
+    assert_eq!(client.idle_connections(), 0);
+    drop(client);
+    listen.add_permits(2);
+    receiver.ended().await;
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_never_reads_is_let_go() {
+    let (mut receiver, listen) = deaf("").await;
+    let client = client();
+    let big = Request {
+        body: Bytes::from(vec![0; 8_000_000]),
+        time_limit: SHORT,
+        ..request(&receiver.url())
+    };
+    let report = client.send(big).await.unwrap();
+    assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Awaiting)));
+    assert!(report.first_byte_at.is_some());
+    // Had the connection stayed open, there would be more to read, and no end.
+    listen.add_permits(1);
+    receiver.ended().await;
+}

@@ -1,0 +1,307 @@
+//! Receivers written by hand, so that each can misbehave in exactly one way.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use posthaste_core::address::{Destination, EgressRules};
+use posthaste_core::classify::{Fault, Outcome};
+use posthaste_egress::{
+    Client, ClientSettings, Lookup, PoolKey, Report, Request, Resolve, ResolveError,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+
+/// Long enough that only a bug lets it pass.
+pub(crate) const AMPLE: Duration = Duration::from_secs(20);
+/// For what must run into its limit.
+pub(crate) const SHORT: Duration = Duration::from_millis(250);
+
+pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// The rules of a developer's machine.
+pub(crate) fn development() -> EgressRules {
+    EgressRules {
+        allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
+        allow_http: true,
+        ..EgressRules::default()
+    }
+}
+
+pub(crate) fn settings() -> ClientSettings {
+    ClientSettings {
+        rules: development(),
+        resolver: Arc::new(Book::default()),
+        ..ClientSettings::default()
+    }
+}
+
+pub(crate) fn client() -> Client {
+    Client::new(settings())
+}
+
+pub(crate) fn request(url: &str) -> Request {
+    Request {
+        pool_key: PoolKey::new("ep_1"),
+        destination: Destination::parse(url, &development()).unwrap(),
+        method: Method::POST,
+        headers: HeaderMap::new(),
+        body: Bytes::from_static(b"{}"),
+        time_limit: AMPLE,
+    }
+}
+
+pub(crate) async fn post(client: &Client, url: &str) -> Report {
+    client.send(request(url)).await.unwrap()
+}
+
+pub(crate) async fn post_within(client: &Client, url: &str, time_limit: Duration) -> Report {
+    let request = Request {
+        time_limit,
+        ..request(url)
+    };
+    client.send(request).await.unwrap()
+}
+
+pub(crate) fn status(report: &Report) -> u16 {
+    match report.outcome {
+        Outcome::Answered { status, .. } => status.code(),
+        Outcome::Failed(fault) => panic!("{fault:?}: {}", report.detail()),
+    }
+}
+
+pub(crate) fn fault(report: &Report) -> Fault {
+    match report.outcome {
+        Outcome::Answered { status, .. } => panic!("answered {}", status.code()),
+        Outcome::Failed(fault) => fault,
+    }
+}
+
+/// One request as it arrived.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Heard {
+    pub(crate) fn lines(&self) -> Vec<&str> {
+        self.head.trim_end().split("\r\n").collect()
+    }
+}
+
+/// One connection, seen from the receiver.
+pub(crate) struct Peer<S = TcpStream> {
+    pub(crate) socket: S,
+    heard: mpsc::UnboundedSender<Heard>,
+}
+
+impl<S> Peer<S> {
+    /// The socket, to be wrapped, and what else belongs to the peer.
+    pub(crate) fn apart(self) -> (S, mpsc::UnboundedSender<Heard>) {
+        (self.socket, self.heard)
+    }
+
+    pub(crate) fn joined(socket: S, heard: mpsc::UnboundedSender<Heard>) -> Peer<S> {
+        Peer { socket, heard }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
+    /// The next request; `None` when the sender has hung up.
+    pub(crate) async fn hear(&mut self) -> Option<()> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.socket.read_u8().await.ok()?);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            (name == "content-length").then(|| value.parse().unwrap())
+        });
+        let mut body = vec![0; length.unwrap_or(0)];
+        self.socket.read_exact(&mut body).await.ok()?;
+        let _ = self.heard.send(Heard { head, body });
+        Some(())
+    }
+
+    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> Option<()> {
+        self.socket.write_all(bytes.as_ref()).await.ok()?;
+        self.socket.flush().await.ok()
+    }
+
+    /// Waits until the sender hangs up, whatever it sends before.
+    pub(crate) async fn gone(&mut self) {
+        let mut rest = [0; 4_096];
+        while let Ok(1..) = self.socket.read(&mut rest).await {}
+    }
+}
+
+/// A receiver, and what it has seen.
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    /// Connections that have been served to their end.
+    ended: mpsc::UnboundedReceiver<()>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+}
+
+impl Receiver {
+    /// A receiver that serves each connection by `serve`.
+    pub(crate) async fn new<F>(serve: impl Fn(Peer) -> F + Send + 'static) -> Receiver
+    where
+        F: Future<Output = Option<()>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Receiver::on(listener, serve)
+    }
+
+    pub(crate) fn on<F>(
+        listener: TcpListener,
+        serve: impl Fn(Peer) -> F + Send + 'static,
+    ) -> Receiver
+    where
+        F: Future<Output = Option<()>> + Send + 'static,
+    {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (heard_in, heard) = mpsc::unbounded_channel();
+        let (ended_in, ended) = mpsc::unbounded_channel();
+        let receiver = Receiver {
+            address: listener.local_addr().unwrap(),
+            connections: Arc::clone(&connections),
+            ended,
+            heard,
+        };
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                connections.fetch_add(1, Ordering::SeqCst);
+                let heard = heard_in.clone();
+                let serving = serve(Peer { socket, heard });
+                let ended = ended_in.clone();
+                tokio::spawn(async move {
+                    serving.await;
+                    let _ = ended.send(());
+                });
+            }
+        });
+        receiver
+    }
+
+    /// A receiver that answers every request the same way, on connections it keeps.
+    pub(crate) async fn answering(answer: impl Into<String>) -> Receiver {
+        let answer: Arc<str> = answer.into().into();
+        Receiver::new(move |mut peer| {
+            let answer = Arc::clone(&answer);
+            async move {
+                loop {
+                    peer.hear().await?;
+                    peer.say(answer.as_bytes()).await?;
+                }
+            }
+        })
+        .await
+    }
+
+    /// A receiver that says something as soon as it has heard a request, and hangs up.
+    pub(crate) async fn saying(bytes: &'static [u8]) -> Receiver {
+        Receiver::new(move |mut peer| async move {
+            peer.hear().await?;
+            peer.say(bytes).await
+        })
+        .await
+    }
+
+    /// A receiver that hears a request, says something, and then waits for the sender to hang up.
+    pub(crate) async fn holding(bytes: &'static [u8]) -> Receiver {
+        Receiver::new(move |mut peer| async move {
+            peer.hear().await?;
+            peer.say(bytes).await?;
+            peer.gone().await;
+            Some(())
+        })
+        .await
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    pub(crate) fn named(&self, scheme: &str, name: &str) -> String {
+        format!("{scheme}://{name}:{}/hook", self.address.port())
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// The next request that arrived.
+    pub(crate) async fn heard(&mut self) -> Heard {
+        self.heard.recv().await.unwrap()
+    }
+
+    /// How many requests have arrived that nobody asked about yet.
+    pub(crate) fn unasked(&mut self) -> usize {
+        std::iter::from_fn(|| self.heard.try_recv().ok()).count()
+    }
+
+    /// Waits until a connection has been served to its end.
+    pub(crate) async fn ended(&mut self) {
+        let ended = tokio::time::timeout(AMPLE, self.ended.recv()).await;
+        ended.expect("the sender did not let go").unwrap();
+    }
+}
+
+/// A listener whose queue is full, so that further connections are neither taken nor refused, for as
+/// long as the result lives.
+pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(address.parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(waiting) = tokio::time::timeout(SHORT, TcpStream::connect(address)).await {
+        queue.push(waiting.unwrap());
+        assert!(queue.len() < 10, "the queue never fills");
+    }
+    (listener, queue)
+}
+
+/// A resolver with a fixed list of names, of which each has a list of answers; the last one stays.
+#[derive(Default)]
+pub(crate) struct Book {
+    names: std::sync::Mutex<std::collections::HashMap<String, Vec<Vec<IpAddr>>>>,
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Book {
+    pub(crate) fn with(name: &str, answers: &[&str]) -> Arc<Book> {
+        let answers = answers.iter().map(|answer| {
+            let addresses = answer.split_whitespace();
+            addresses.map(|address| address.parse().unwrap()).collect()
+        });
+        let book = Book::default();
+        let answers = answers.rev().collect();
+        book.names.lock().unwrap().insert(name.to_owned(), answers);
+        Arc::new(book)
+    }
+}
+
+impl Resolve for Book {
+    fn resolve<'a>(&'a self, name: &'a str) -> Lookup<'a> {
+        Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let mut names = self.names.lock().unwrap();
+            let answers = names.get_mut(name).ok_or(ResolveError::Failed)?;
+            let answer = match answers.len() {
+                1 => answers.first().cloned(),
+                _ => answers.pop(),
+            };
+            answer.ok_or(ResolveError::NoAddress)
+        })
+    }
+}

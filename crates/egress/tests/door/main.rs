@@ -1,0 +1,10 @@
+//! The door out against real sockets: honest receivers, hostile ones, and places it may not go.
+
+mod hostile;
+mod http2;
+mod kit;
+mod places;
+mod plain;
+mod secure;
+mod sharing;
+mod time;

@@ -1,0 +1,193 @@
+//! Where requests may go, judged at the connection.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Refusal};
+use posthaste_core::classify::Fault;
+use posthaste_egress::{
+    Client, ClientSettings, Lookup, Mishap, OwnFault, Report, Request, Resolve, ResolveError,
+};
+
+use crate::kit::*;
+
+const NAME: &str = "hooks.customer.com";
+
+/// A client for which [`NAME`] has these addresses, one answer after the other.
+fn resolving(answers: &[&str]) -> Client {
+    Client::new(ClientSettings {
+        resolver: Book::with(NAME, answers),
+        ..settings()
+    })
+}
+
+fn check_unsafe(report: &Report, kind: ForbiddenAddress) {
+    assert_eq!(fault(report), Fault::UnsafeDestination);
+    assert_eq!(report.mishap, Some(Mishap::Forbidden(kind)));
+    assert_eq!(report.first_byte_at, None);
+    for digits in ["127.", "10.", "169.", "::"] {
+        assert!(!report.detail().contains(digits), "{}", report.detail());
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_and_called_by_its_name() {
+    let mut receiver = Receiver::answering(OK).await;
+    let client = resolving(&["127.0.0.1"]);
+    let report = post(&client, &receiver.named("http", NAME)).await;
+    assert_eq!(status(&report), 200);
+    let host = format!("host: {NAME}:{}", receiver.address.port());
+    assert!(receiver.heard().await.lines().contains(&host.as_str()));
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve() {
+    let report = post(&resolving(&[]), "https://other.example.com/").await;
+    assert_eq!(fault(&report), Fault::Dns);
+    assert_eq!(report.mishap, Some(Mishap::Unresolved));
+    let report = post(&resolving(&[""]), &format!("https://{NAME}/")).await;
+    assert_eq!(fault(&report), Fault::Dns);
+    assert_eq!(report.mishap, Some(Mishap::NoAddress));
+}
+
+#[tokio::test]
+async fn one_forbidden_answer_refuses_the_name() {
+    let receiver = Receiver::answering(OK).await;
+    let url = receiver.named("http", NAME);
+    for (answer, kind) in [
+        ("10.0.0.1", ForbiddenAddress::Private),
+        ("127.0.0.1 10.0.0.1", ForbiddenAddress::Private),
+        (
+            "127.0.0.1 1.1.1.1 169.254.169.254",
+            ForbiddenAddress::Metadata,
+        ),
+        ("127.0.0.1 ::1", ForbiddenAddress::Loopback),
+        ("127.0.0.1 ::ffff:192.168.0.1", ForbiddenAddress::Private),
+        ("0.0.0.0", ForbiddenAddress::Unspecified),
+    ] {
+        check_unsafe(&post(&resolving(&[answer]), &url).await, kind);
+    }
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_changes_its_mind_is_judged_again() {
+    let receiver = Receiver::answering(OK).await;
+    let url = receiver.named("http", NAME);
+    let client = resolving(&["127.0.0.1", "10.0.0.1"]);
+    assert_eq!(status(&post(&client, &url).await), 200);
+    client.forget(&request(&url).pool_key);
+    check_unsafe(&post(&client, &url).await, ForbiddenAddress::Private);
+}
+
+#[tokio::test]
+async fn the_destination_is_judged_by_the_rules_of_the_client() {
+    let receiver = Receiver::answering(OK).await;
+    let strict = |rules| {
+        Client::new(ClientSettings {
+            rules,
+            ..settings()
+        })
+    };
+    // It was registered when loopback and plain http were open.
+    let loopback = Refusal::Address(ForbiddenAddress::Loopback);
+    for (rules, scheme, refusal) in [
+        (EgressRules::default(), "http", Refusal::PlainHttp),
+        (EgressRules::default(), "https", loopback),
+        (
+            EgressRules {
+                deny_networks: vec!["127.0.0.1/32".parse().unwrap()],
+                ..development()
+            },
+            "http",
+            Refusal::Address(ForbiddenAddress::Denied),
+        ),
+    ] {
+        let report = post(&strict(rules), &receiver.named(scheme, "127.0.0.1")).await;
+        assert_eq!(fault(&report), Fault::UnsafeDestination);
+        assert_eq!(report.mishap, Some(Mishap::Unsafe(refusal)));
+    }
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test]
+async fn localhost_is_this_machine_and_nobody_is_asked() {
+    let receiver = Receiver::answering(OK).await;
+    let book = Book::with("api.localhost", &["10.0.0.1"]);
+    let client = Client::new(ClientSettings {
+        resolver: Arc::clone(&book) as Arc<dyn Resolve>,
+        ..settings()
+    });
+    for name in ["localhost", "api.localhost"] {
+        let report = post(&client, &receiver.named("http", name)).await;
+        assert_eq!(status(&report), 200);
+    }
+    assert_eq!(book.asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_when_one_refuses() {
+    let receiver = Receiver::answering(OK).await;
+    let url = receiver.named("http", NAME);
+    // Nothing listens on the others.
+    let client = resolving(&["127.0.0.2 127.0.0.3 127.0.0.1"]);
+    assert_eq!(status(&post(&client, &url).await), 200);
+    let report = post(&resolving(&["127.0.0.2 127.0.0.3"]), &url).await;
+    assert_eq!(report.mishap, Some(Mishap::Refused));
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_when_one_hangs() {
+    let receiver = Receiver::answering(OK).await;
+    let port = receiver.address.port();
+    let _clogged = clogged(&format!("127.0.0.2:{port}")).await;
+    let client = resolving(&["127.0.0.2 127.0.0.1"]);
+    let report = post(&client, &receiver.named("http", NAME)).await;
+    assert_eq!(status(&report), 200);
+    // Long before the system would give the first one up.
+    assert!(report.latency < AMPLE / 4, "{:?}", report.latency);
+}
+
+struct Unable;
+
+impl Resolve for Unable {
+    fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
+        Box::pin(async { Err(ResolveError::Unable(io::Error::from_raw_os_error(24))) })
+    }
+}
+
+#[tokio::test]
+async fn a_resolver_that_cannot_ask_is_our_own_fault() {
+    let client = Client::new(ClientSettings {
+        resolver: Arc::new(Unable),
+        ..settings()
+    });
+    let sent = client.send(request("https://hooks.customer.com/")).await;
+    assert_eq!(sent.unwrap_err(), OwnFault::Resolver);
+}
+
+#[tokio::test]
+async fn a_literal_takes_the_same_way() {
+    // The rules of a mistaken caller, who lets everything through.
+    let lax = EgressRules {
+        allow_networks: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+        allow_http: true,
+        ..EgressRules::default()
+    };
+    for host in [
+        "10.0.0.1",
+        "169.254.169.254",
+        "[::1]",
+        "[fe80::1]",
+        "0.0.0.0",
+    ] {
+        let url = format!("http://{host}:8080/");
+        let request = Request {
+            destination: Destination::parse(&url, &lax).unwrap(),
+            ..request("http://127.0.0.1/")
+        };
+        let report = client().send(request).await.unwrap();
+        assert_eq!(fault(&report), Fault::UnsafeDestination, "{host}");
+    }
+}

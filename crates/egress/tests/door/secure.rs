@@ -1,0 +1,270 @@
+//! TLS, and what it keeps out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, ClientSettings, Mishap, Report, Request, Roots};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use crate::kit::*;
+
+pub(crate) const NAME: &str = "hooks.customer.com";
+
+/// A certificate authority made for one test.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Authority {
+        Authority::named("Example Trust")
+    }
+
+    pub(crate) fn named(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Authority(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    pub(crate) fn roots(&self) -> Roots {
+        Roots::none().with_bundle(self.0.pem().as_bytes()).unwrap()
+    }
+
+    /// A server with a certificate for this name, valid for these years.
+    pub(crate) fn server(
+        &self,
+        name: &str,
+        years: (i32, i32),
+        protocols: &[&str],
+    ) -> Arc<ServerConfig> {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_before = date_time_ymd(years.0, 1, 1);
+        params.not_after = date_time_ymd(years.1, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        server(certificate, &key, protocols)
+    }
+}
+
+fn server(certificate: rcgen::Certificate, key: &KeyPair, protocols: &[&str]) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.into()], key)
+        .unwrap();
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|protocol| protocol.as_bytes().to_vec())
+        .collect();
+    Arc::new(config)
+}
+
+/// A client that trusts these roots, and for which [`NAME`] is this machine.
+pub(crate) fn trusting(roots: Roots) -> Client {
+    Client::new(ClientSettings {
+        roots,
+        resolver: Book::with(NAME, &["127.0.0.1"]),
+        ..settings()
+    })
+}
+
+/// A receiver that speaks TLS, and HTTP/1.1 in it by hand.
+async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> Receiver {
+    let acceptor = TlsAcceptor::from(config);
+    Receiver::new(move |peer| {
+        let acceptor = acceptor.clone();
+        async move {
+            let (socket, heard) = peer.apart();
+            let mut peer = Peer::joined(acceptor.accept(socket).await.ok()?, heard);
+            loop {
+                peer.hear().await?;
+                peer.say(answer).await?;
+                if !answer.contains("content-length") {
+                    return Some(());
+                }
+            }
+        }
+    })
+    .await
+}
+
+async fn failing(roots: Roots, receiver: &Receiver, name: &str) -> Report {
+    let report = post(&trusting(roots), &receiver.named("https", name)).await;
+    assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
+    assert!(report.detail().starts_with("TLS failed"));
+    assert_eq!(report.first_byte_at, None);
+    report
+}
+
+#[tokio::test]
+async fn http1_inside_tls() {
+    let authority = Authority::new();
+    for protocols in [&["http/1.1"] as &[&str], &[]] {
+        let config = authority.server(NAME, (2020, 2100), protocols);
+        let mut receiver = secured(config, OK).await;
+        let client = trusting(authority.roots());
+        for nth in 0..3 {
+            let report = post(&client, &receiver.named("https", NAME)).await;
+            assert_eq!((status(&report), report.reused), (200, nth > 0));
+            assert!(
+                receiver
+                    .heard()
+                    .await
+                    .head
+                    .starts_with("POST /hook HTTP/1.1\r\n")
+            );
+        }
+        assert_eq!(receiver.connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_address_can_have_a_certificate() {
+    let authority = Authority::new();
+    let config = authority.server("127.0.0.1", (2020, 2100), &[]);
+    let receiver = secured(config, OK).await;
+    let url = receiver.named("https", "127.0.0.1");
+    assert_eq!(status(&post(&trusting(authority.roots()), &url).await), 200);
+}
+
+#[tokio::test]
+async fn an_end_without_a_farewell_is_an_end() {
+    let authority = Authority::new();
+    let config = authority.server(NAME, (2020, 2100), &[]);
+    let receiver = secured(config, "HTTP/1.1 200 OK\r\n\r\nto the end").await;
+    let report = post(&trusting(authority.roots()), &receiver.named("https", NAME)).await;
+    assert_eq!(status(&report), 200);
+    assert_eq!(report.snippet, b"to the end");
+}
+
+#[tokio::test]
+async fn bad_certificates_are_told_apart() {
+    let authority = Authority::new();
+    for (name, years, mishap) in [
+        (NAME, (2020, 2021), Mishap::CertificateExpired),
+        (NAME, (2099, 2100), Mishap::CertificateNotYetValid),
+        (
+            "other.customer.com",
+            (2020, 2100),
+            Mishap::CertificateWrongHost,
+        ),
+        ("127.0.0.1", (2020, 2100), Mishap::CertificateWrongHost),
+    ] {
+        let receiver = secured(authority.server(name, years, &[]), OK).await;
+        let report = failing(authority.roots(), &receiver, NAME).await;
+        assert_eq!(report.mishap, Some(mishap));
+    }
+}
+
+#[tokio::test]
+async fn nobody_vouches_for_the_certificate() {
+    let authority = Authority::new();
+    let receiver = secured(authority.server(NAME, (2020, 2100), &[]), OK).await;
+    let other = Authority::named("Other Trust");
+    for roots in [Roots::mozilla(), Roots::none(), other.roots()] {
+        let report = failing(roots, &receiver, NAME).await;
+        assert_eq!(report.mishap, Some(Mishap::CertificateUnknownIssuer));
+    }
+
+    let own = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
+    let receiver = secured(server(own.cert, &own.signing_key, &[]), OK).await;
+    let report = failing(authority.roots(), &receiver, NAME).await;
+    assert_eq!(report.mishap, Some(Mishap::CertificateUnknownIssuer));
+}
+
+/// A receiver that reads a greeting, says this, and hangs up; and everything that it was sent.
+async fn greeting(said: &'static [u8]) -> (Receiver, mpsc::UnboundedReceiver<Vec<u8>>) {
+    let (sent_in, sent) = mpsc::unbounded_channel();
+    let receiver = Receiver::new(move |mut peer| {
+        let sent_in = sent_in.clone();
+        async move {
+            let mut all = vec![0; 4_096];
+            let length = peer.socket.read(&mut all).await.ok()?;
+            all.truncate(length);
+            peer.say(said).await?;
+            peer.socket.shutdown().await.ok()?;
+            peer.socket.read_to_end(&mut all).await.ok()?;
+            sent_in.send(all).ok()
+        }
+    })
+    .await;
+    (receiver, sent)
+}
+
+#[tokio::test]
+async fn what_is_not_tls_gets_nothing_in_plain_text() {
+    for (said, mishap) in [
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(),
+            Mishap::NotTls,
+        ),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", Mishap::NotTls),
+        (b"", Mishap::TlsClosed),
+        // Alerts: protocol version, handshake failure.
+        (b"\x15\x03\x01\x00\x02\x02\x46", Mishap::TlsIncompatible),
+        (b"\x15\x03\x03\x00\x02\x02\x28", Mishap::TlsAlert),
+        // A handshake record with nonsense in it.
+        (b"\x16\x03\x03\x00\x04\x63\x00\x00\x00", Mishap::TlsBroken),
+    ] {
+        let (receiver, mut sent) = greeting(said).await;
+        let client = trusting(Roots::mozilla());
+        let request = Request {
+            body: Bytes::from_static(b"a secret payload"),
+            ..request(&receiver.named("https", NAME))
+        };
+        let report = client.send(request).await.unwrap();
+        assert_eq!(fault(&report), Fault::Tls);
+        assert_eq!(report.mishap, Some(mishap));
+        let sent = sent.recv().await.unwrap();
+        let sent = String::from_utf8_lossy(&sent);
+        assert!(sent.contains(NAME), "the greeting names the host");
+        assert!(!sent.contains("secret") && !sent.contains("POST"));
+    }
+}
+
+/// How many tasks there are when nothing happens any more.
+async fn tasks_left() -> usize {
+    let metrics = tokio::runtime::Handle::current().metrics();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    metrics.num_alive_tasks()
+}
+
+#[tokio::test]
+async fn a_receiver_that_stops_reading_leaves_no_task_behind() {
+    let authority = Authority::new();
+    for protocol in ["h2", "http/1.1"] {
+        let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &[protocol]));
+        let receiver = Receiver::new(move |peer| {
+            let acceptor = acceptor.clone();
+            async move {
+                let _secured = acceptor.accept(peer.apart().0).await.ok()?;
+                std::future::pending().await
+            }
+        })
+        .await;
+        let client = trusting(authority.roots());
+        let before = tasks_left().await;
+        let big = Request {
+            body: Bytes::from(vec![0; 8_000_000]),
+            time_limit: SHORT,
+            ..request(&receiver.named("https", NAME))
+        };
+        let report = client.send(big).await.unwrap();
+        assert_eq!(fault(&report), Fault::Timeout);
+        // The receiver's own task for the connection is still there, and none of ours.
+        assert_eq!(tasks_left().await, before + 1, "{protocol}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Connections that are used again, and those that must not be.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, ClientSettings, Mishap, PoolKey, Report, Request};
+use tokio::sync::Barrier;
+
+use crate::kit::*;
+
+async fn post_as(client: &Client, key: &str, url: &str) -> Report {
+    let request = Request {
+        pool_key: PoolKey::new(key),
+        ..request(url)
+    };
+    client.send(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let receiver = Receiver::answering(OK).await;
+    let client = client();
+    for nth in 0..5 {
+        let report = post(&client, &receiver.url()).await;
+        assert_eq!((status(&report), report.reused), (200, nth > 0));
+        assert_eq!(client.idle_connections(), 1);
+    }
+    assert_eq!(receiver.connections(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_is_used_again_by_another_thread() {
+    let receiver = Receiver::answering(OK).await;
+    let client = client();
+    for _ in 0..200 {
+        assert_eq!(status(&post(&client, &receiver.url()).await), 200);
+    }
+    // Now and then a connection is asked for a moment before it is ready again.
+    assert!(receiver.connections() < 20, "{}", receiver.connections());
+}
+
+#[tokio::test]
+async fn no_connection_is_shared_between_keys_or_origins() {
+    let receiver = Receiver::answering(OK).await;
+    let client = client();
+    let name = receiver.named("http", "localhost");
+    for round in 0..2 {
+        for key in ["acme", "globex"] {
+            for url in [&receiver.url(), &name] {
+                let report = post_as(&client, key, url).await;
+                assert_eq!((status(&report), report.reused), (200, round > 0));
+            }
+        }
+    }
+    assert_eq!(receiver.connections(), 4);
+    client.forget(&PoolKey::new("acme"));
+    assert_eq!(client.idle_connections(), 2);
+    assert!(!post_as(&client, "acme", &name).await.reused);
+    assert!(post_as(&client, "globex", &name).await.reused);
+}
+
+/// A receiver on a thread of its own, which answers one request per connection and closes it when
+/// told to. Returns how many requests it has answered when nobody tells it any more.
+fn closing_when_told(
+    listener: std::net::TcpListener,
+    told: &std::sync::mpsc::Receiver<()>,
+    closed: &std::sync::mpsc::Sender<()>,
+) -> usize {
+    let mut answered = 0;
+    loop {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n{}") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            heard.extend(byte);
+        }
+        socket.write_all(OK.as_bytes()).unwrap();
+        answered += 1;
+        if told.recv().is_err() {
+            return answered;
+        }
+        drop(socket);
+        closed.send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_connection_that_ended_while_idle_costs_nothing() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    let (closed_in, closed) = std::sync::mpsc::channel();
+    let receiver = std::thread::spawn(move || closing_when_told(listener, &told, &closed_in));
+    // A runtime that looks at the sockets after every step: the request is already on its way to the
+    // connection's task when that learns of the end.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().event_interval(1).build().unwrap();
+    runtime.block_on(async {
+        let client = client();
+        assert_eq!(status(&post(&client, &url).await), 200);
+        assert_eq!(client.idle_connections(), 1);
+        let second = tokio::spawn(async move {
+            // Nothing else runs between the end of the connection and its next use.
+            tell.send(()).unwrap();
+            closed.recv().unwrap();
+            post(&client, &url).await
+        });
+        let report = second.await.unwrap();
+        assert_eq!((status(&report), report.reused), (200, false));
+    });
+    assert_eq!(receiver.join().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_request_that_was_written_is_never_written_again() {
+    let mut receiver = Receiver::new(|mut peer| async move {
+        peer.hear().await?;
+        peer.say(OK).await?;
+        peer.hear().await
+    })
+    .await;
+    let client = client();
+    assert_eq!(status(&post(&client, &receiver.url()).await), 200);
+    let report = post(&client, &receiver.url()).await;
+    assert!(report.reused);
+    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(report.mishap, Some(Mishap::ClosedBeforeAnswer));
+    receiver.ended().await;
+    assert_eq!(receiver.unasked(), 2);
+    assert_eq!(receiver.connections(), 1);
+}
+
+/// Sends one request per key, all at once, and waits for all the answers.
+async fn all_at_once(client: &Client, receiver: &Receiver, keys: &[&str]) {
+    let sent: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let (client, key, url) = (client.clone(), (*key).to_owned(), receiver.url());
+            tokio::spawn(async move { status(&post_as(&client, &key, &url).await) })
+        })
+        .collect();
+    for answer in sent {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
+}
+
+/// A receiver that answers only when `count` requests have arrived.
+async fn gathering(count: usize) -> Receiver {
+    let gathered = Arc::new(Barrier::new(count));
+    Receiver::new(move |mut peer| {
+        let gathered = Arc::clone(&gathered);
+        async move {
+            loop {
+                peer.hear().await?;
+                gathered.wait().await;
+                peer.say(OK).await?;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn idle_connections_are_bounded_per_key() {
+    let mut receiver = gathering(5).await;
+    let client = Client::new(ClientSettings {
+        max_idle_per_key: 2,
+        ..settings()
+    });
+    all_at_once(&client, &receiver, &["a", "a", "a", "a", "b"]).await;
+    assert_eq!(receiver.connections(), 5);
+    assert_eq!(client.idle_connections(), 3);
+    receiver.ended().await;
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn the_longest_idle_connection_goes_first() {
+    let mut receiver = Receiver::answering(OK).await;
+    let client = Client::new(ClientSettings {
+        max_idle_total: 2,
+        ..settings()
+    });
+    for key in ["a", "b", "a", "c"] {
+        post_as(&client, key, &receiver.url()).await;
+    }
+    assert_eq!(client.idle_connections(), 2);
+    receiver.ended().await;
+    assert!(post_as(&client, "a", &receiver.url()).await.reused);
+    assert!(post_as(&client, "c", &receiver.url()).await.reused);
+    assert!(!post_as(&client, "b", &receiver.url()).await.reused);
+}
+
+/// Lets time pass, without waiting for it, between two requests.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_in_time() {
+    let mut receiver = Receiver::answering(OK).await;
+    let client = client();
+    post(&client, &receiver.url()).await;
+    pass(Duration::from_secs(19)).await;
+    assert!(post(&client, &receiver.url()).await.reused);
+    // Nobody asks for it any more, and still it goes.
+    pass(Duration::from_secs(26)).await;
+    receiver.ended().await;
+    assert_eq!(client.idle_connections(), 0);
+}
+
+#[tokio::test]
+async fn an_old_connection_is_not_used_again() {
+    let receiver = Receiver::answering(OK).await;
+    let client = client();
+    for nth in 0..12 {
+        let report = post(&client, &receiver.url()).await;
+        // A connection lives for 120 s, however busy it is.
+        assert_eq!(report.reused, nth % 8 != 0, "after {} s", nth * 15);
+        pass(Duration::from_secs(15)).await;
+    }
+    assert_eq!(receiver.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_receiver_that_closes_early_and_says_so_is_not_raced() {
+    let receiver = Receiver::answering(
+        "HTTP/1.1 200 OK\r\nkeep-alive: timeout=5\r\ncontent-length: 0\r\n\r\n",
+    )
+    .await;
+    let client = client();
+    post(&client, &receiver.url()).await;
+    pass(Duration::from_millis(3_900)).await;
+    assert!(post(&client, &receiver.url()).await.reused);
+    pass(Duration::from_millis(4_100)).await;
+    assert!(!post(&client, &receiver.url()).await.reused);
+}
+
+#[tokio::test]
+async fn a_receiver_that_closes_is_believed() {
+    let receiver =
+        Receiver::answering("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
+            .await;
+    let client = client();
+    for _ in 0..3 {
+        let report = post(&client, &receiver.url()).await;
+        assert_eq!((status(&report), report.reused), (200, false));
+    }
+    assert_eq!(client.idle_connections(), 0);
+}

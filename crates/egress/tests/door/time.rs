@@ -1,0 +1,119 @@
+//! One time limit over everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, ClientSettings, Lookup, Mishap, Phase, Report, Resolve};
+
+use crate::kit::*;
+
+/// Twice the limit, for a busy machine; far less than any of the receivers would take.
+fn check(report: &Report, phase: Phase) {
+    assert_eq!(report.mishap, Some(Mishap::TimedOut(phase)));
+    assert!(report.latency >= SHORT, "{:?}", report.latency);
+    assert!(report.latency < SHORT * 20, "{:?}", report.latency);
+}
+
+struct Silent;
+
+impl Resolve for Silent {
+    fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn covers_resolving() {
+    let client = Client::new(ClientSettings {
+        resolver: Arc::new(Silent),
+        ..settings()
+    });
+    let report = post_within(&client, "http://hooks.customer.com/", SHORT).await;
+    check(&report, Phase::Resolving);
+    assert_eq!(fault(&report), Fault::Timeout);
+}
+
+#[tokio::test]
+async fn covers_connecting() {
+    let (listener, _queue) = clogged("127.0.0.1:0").await;
+    let address = listener.local_addr().unwrap();
+    let report = post_within(&client(), &format!("http://{address}/"), SHORT).await;
+    check(&report, Phase::Connecting);
+    assert_eq!(fault(&report), Fault::Timeout);
+}
+
+#[tokio::test]
+async fn covers_the_handshake() {
+    let mut receiver = Receiver::new(|mut peer| async move {
+        peer.gone().await;
+        Some(())
+    })
+    .await;
+    let url = receiver.named("https", "127.0.0.1");
+    let report = post_within(&client(), &url, SHORT).await;
+    check(&report, Phase::Securing);
+    assert_eq!(fault(&report), Fault::Tls);
+    assert!(report.detail().contains("stalled"));
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn covers_the_wait_for_an_answer() {
+    let mut receiver = Receiver::holding(b"").await;
+    let report = post_within(&client(), &receiver.url(), SHORT).await;
+    check(&report, Phase::Awaiting);
+    assert_eq!(fault(&report), Fault::Timeout);
+    receiver.ended().await;
+}
+
+/// Says `head`, then a byte at a time, each well within any limit.
+async fn dripping(head: &'static str, drop: &'static str) -> Receiver {
+    Receiver::new(move |mut peer| async move {
+        peer.hear().await?;
+        peer.say(head).await?;
+        loop {
+            peer.say(drop).await?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn covers_a_head_that_drips() {
+    let mut receiver = dripping("HTTP/1.1 200 OK\r\n", "a: b\r\n").await;
+    let report = post_within(&client(), &receiver.url(), SHORT).await;
+    check(&report, Phase::Awaiting);
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn covers_interim_answers_without_end() {
+    let mut receiver = dripping("", "HTTP/1.1 102 Processing\r\n\r\n").await;
+    let report = post_within(&client(), &receiver.url(), SHORT).await;
+    check(&report, Phase::Awaiting);
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn covers_a_body_that_drips() {
+    let mut receiver = dripping("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n", "x").await;
+    let client = client();
+    let report = post_within(&client, &receiver.url(), SHORT).await;
+    check(&report, Phase::Reading);
+    assert_eq!(fault(&report), Fault::Timeout);
+    receiver.ended().await;
+    assert_eq!(client.idle_connections(), 0);
+}
+
+#[tokio::test]
+async fn a_caller_who_loses_interest_closes_the_connection() {
+    let mut receiver = Receiver::holding(b"").await;
+    let client = client();
+    let url = receiver.url();
+    let sending = tokio::spawn(async move { post(&client, &url).await });
+    receiver.heard().await;
+    sending.abort();
+    receiver.ended().await;
+}
