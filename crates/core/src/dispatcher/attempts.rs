@@ -332,7 +332,9 @@ impl Dispatcher {
         let entry = &mut self.lanes[lane];
         match record {
             Record::Attempt(record) => {
-                entry.backlog.settled(&record.delivery, now.wall);
+                if entry.backlog.settled(&record.delivery, now.wall) {
+                    self.recent.remember(record.delivery.id());
+                }
                 let known = entry
                     .known
                     .as_ref()
@@ -346,6 +348,7 @@ impl Dispatcher {
             }
             Record::Cancel { delivery, .. } => {
                 entry.backlog.unclaim(delivery, now.wall);
+                self.recent.remember(delivery);
                 self.turns.vacated(self.flights.spare());
             }
         }

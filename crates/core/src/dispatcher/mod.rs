@@ -17,6 +17,7 @@ mod attempts;
 mod command;
 mod flights;
 mod lanes;
+mod recent;
 mod timers;
 mod turns;
 
@@ -32,6 +33,7 @@ use slab::Slab;
 
 use self::flights::{Flight, Flights, Stage};
 use self::lanes::Lane;
+use self::recent::Recent;
 use self::timers::Timers;
 use self::turns::Turns;
 use crate::delivery::Delivery;
@@ -92,6 +94,7 @@ pub struct Dispatcher {
     /// Set while records cannot be written: results might be lost, so only now and then one attempt
     /// is sent on trial, in case it was the record that was at fault and not the disk.
     trial: Option<Trial>,
+    recent: Recent,
     /// Fetches under way, by ticket.
     fetches: FxHashSet<u64>,
     /// Lanes that want to fetch and may not yet.
@@ -144,6 +147,7 @@ impl Dispatcher {
             next_ticket: 0,
             unwritten: VecDeque::new(),
             trial: None,
+            recent: Recent::default(),
             fetches: FxHashSet::default(),
             fetch_line: VecDeque::new(),
         }
@@ -249,6 +253,9 @@ impl Dispatcher {
 
     fn accepted(&mut self, now: Now, deliveries: Vec<Delivery>, commands: &mut Vec<Command>) {
         for delivery in deliveries {
+            if self.recent.contains(delivery.id()) {
+                continue;
+            }
             let lane = self.find_or_open(delivery.facts().endpoint, commands);
             self.lanes[lane].backlog.offer(delivery, now.wall);
             self.attend(now, lane, commands);

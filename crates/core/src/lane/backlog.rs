@@ -12,15 +12,12 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::delivery::{Delivery, OrderingKey, Status};
 use crate::id::DeliveryId;
 use crate::time::Timestamp;
 
-/// How many recently settled deliveries are remembered, in case word of their acceptance is late: as
-/// many as the largest batch can bring to one endpoint, and some.
-const RECENT: usize = 1_024;
 /// How many deliveries may be settled during one fetch before its answer is not worth waiting for.
 const MAX_SETTLED: usize = 1_024;
 /// A claimed delivery: nothing that a fetch brings of it can be newer than what we are writing.
@@ -48,26 +45,6 @@ pub struct Fetched {
     pub blocked: bool,
 }
 
-/// Deliveries settled lately.
-#[derive(Clone, Debug, Default)]
-struct Recent {
-    ids: FxHashSet<DeliveryId>,
-    order: VecDeque<DeliveryId>,
-}
-
-impl Recent {
-    fn remember(&mut self, id: DeliveryId) {
-        if self.ids.insert(id) {
-            self.order.push_back(id);
-        }
-        if self.order.len() > RECENT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Fetching {
     ticket: u64,
@@ -87,7 +64,6 @@ pub struct Backlog {
     fetching: Option<Fetching>,
     /// Known deliveries whose row on disk has moved on without us.
     outdated: Vec<DeliveryId>,
-    recent: Recent,
     /// How many of each key are in flight or being recorded.
     busy_keys: FxHashMap<OrderingKey, u32>,
     /// Something older than what is handed over may be on disk.
@@ -106,7 +82,6 @@ impl Backlog {
             stored_due: None,
             fetching: None,
             outdated: Vec::new(),
-            recent: Recent::default(),
             busy_keys: FxHashMap::default(),
             tangled: false,
         }
@@ -158,7 +133,7 @@ impl Backlog {
             );
         };
         let id = delivery.id();
-        if self.known.contains_key(&id) || self.recent.ids.contains(&id) {
+        if self.known.contains_key(&id) {
             return;
         }
         let may_overtake = self.ordered
@@ -279,12 +254,11 @@ impl Backlog {
     }
 
     /// A delivery that was taken is settled on disk: it waits there for another turn, or has ended.
-    pub fn settled(&mut self, delivery: &Delivery, now: Timestamp) {
+    /// Says whether that was its first attempt, in which case word of its acceptance may still be on
+    /// its way.
+    pub fn settled(&mut self, delivery: &Delivery, now: Timestamp) -> bool {
         let (id, ordering) = (delivery.id(), delivery.facts().ordering);
         let attempts_before = self.forget(id, now);
-        if attempts_before == Some(0) {
-            self.recent.remember(id);
-        }
         if delivery.wanted_at().is_some() {
             self.spill_successors(ordering);
         }
@@ -296,13 +270,13 @@ impl Backlog {
             None => {}
         }
         self.look_again(id, now);
+        attempts_before == Some(0)
     }
 
     /// Ends what was claimed with [`Backlog::claim`]. Somebody may have started the delivery all over
     /// since, and whatever stood behind it may go now: the disk is worth a look.
     pub fn unclaim(&mut self, id: DeliveryId, now: Timestamp) {
         self.forget(id, now);
-        self.recent.remember(id);
         self.note_stored(now);
         self.look_again(id, now);
     }
