@@ -281,7 +281,7 @@ fn there_are_no_arrows_but_those_in_the_picture() {
         &'static str,
         fn(&mut Delivery) -> Result<(), IllegalTransition>,
     );
-    let arrows: [Arrow; 9] = [
+    let arrows: [Arrow; 10] = [
         ("hold", |d| d.hold()),
         ("release", |d| d.release()),
         ("begin", |d| d.begin(DUE, false).map(drop)),
@@ -301,6 +301,7 @@ fn there_are_no_arrows_but_those_in_the_picture() {
         }),
         ("cancel", |d| d.cancel(DUE)),
         ("disable", |d| d.disable(DUE)),
+        ("delete", |d| d.delete(DUE)),
         ("hasten", |d| d.hasten(DUE)),
         ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
     ];
@@ -313,7 +314,7 @@ fn there_are_no_arrows_but_those_in_the_picture() {
             (InProgress, "abandon") => Some(Pending),
             (InProgress, "settle") => Some(Succeeded),
             (Pending | Retrying | Held, "cancel") => Some(Cancelled),
-            (Pending | Retrying | Held, "disable") => Some(Failed),
+            (Pending | Retrying | Held, "disable" | "delete") => Some(Failed),
             (Pending | Retrying | Held, "hasten") => Some(from),
             (Succeeded | Failed | Cancelled, "replay") => Some(Pending),
             (_, _) => None,
