@@ -43,7 +43,7 @@ impl Dispatcher {
             return false;
         };
         // Things may have changed while it stood in line.
-        if !entry.backlog.has_ready() {
+        if !entry.backlog.has_ready() || !entry.is_steady() {
             return false;
         }
         let probe = match entry.gate.admit(now.tick) {
@@ -170,7 +170,8 @@ impl Dispatcher {
             (Some(stored), Some(now)) if is_about(stored, now) => Some(stored),
             (_, quiet_until) => quiet_until,
         };
-        let changed = entry.health != health_before || std::mem::take(&mut entry.unsaved);
+        let unsaved = std::mem::take(&mut entry.unsaved);
+        let changed = unsaved || entry.health != health_before;
         let health = changed.then(|| {
             entry.health.revision += 1;
             entry.health.clone()

@@ -15,6 +15,9 @@ use crate::time::{Now, Span, Tick, Timestamp};
 /// A lane that must wait no longer than this has its deliveries fetched ahead.
 const FETCH_AHEAD: Span = Span::from_secs(1);
 
+/// How many deliveries of one lane may rest after faults of our own before it rests as a whole.
+pub(super) const MAX_RESTING: usize = 64;
+
 /// One endpoint that has work, or had some a moment ago.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -224,7 +227,8 @@ impl Dispatcher {
         }
         let entry = &mut self.lanes[lane];
         let ready = entry.backlog.has_ready();
-        if ready && matches!(outlook, Admission::Admit { .. }) && !entry.queued {
+        let may_go = matches!(outlook, Admission::Admit { .. }) && entry.is_steady();
+        if ready && may_go && !entry.queued {
             entry.queued = true;
             self.turns.enqueue(known.tenant, lane);
         }
@@ -366,6 +370,12 @@ impl Lane {
     /// True while what waits for it is being failed, or about to be.
     pub(super) fn is_sweeping(&self) -> bool {
         self.sweep != Sweep::Idle
+    }
+
+    /// False while too many of its deliveries rest after faults of our own: what makes us fall that
+    /// often must not fill our memory too.
+    pub(super) fn is_steady(&self) -> bool {
+        self.resting.len() < MAX_RESTING
     }
 
     /// True when it has nothing to do and waits for no answer.

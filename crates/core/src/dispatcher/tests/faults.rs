@@ -3,6 +3,7 @@
 use super::bench::Bench;
 use super::given::{DAY, RETRY, down, ok, settings, throttled, unhurried};
 use crate::delivery::Status;
+use crate::dispatcher::lanes::MAX_RESTING;
 use crate::dispatcher::{Command, Input, Limits, Record, STORE_PAUSE};
 use crate::lane::{BreakerSettings, BreakerState, LaneSettings, Standing};
 use crate::time::Span;
@@ -230,4 +231,38 @@ fn cancels_are_written_even_when_every_place_is_taken() {
     bench.finish(ids[0], ok());
     bench.answer_record();
     assert!(bench.flying.contains_key(&ids[2]));
+}
+
+/// A lane whose every attempt makes us fall does not rest without limit, and goes on after the rest.
+#[test]
+fn what_rests_after_our_own_faults_is_bounded() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 100,
+        ready_per_lane: 256,
+    });
+    let endpoint = bench.endpoint(LaneSettings {
+        max_in_flight: 4,
+        ..unhurried()
+    });
+    let ids = bench.accept(endpoint, 200);
+    let fall_all = |bench: &mut Bench| {
+        let mut falls = 0;
+        while let Some(id) = bench.flying.keys().next().copied() {
+            bench.fall(id);
+            falls += 1;
+        }
+        falls
+    };
+    let most = MAX_RESTING + 4;
+    let falls = fall_all(&mut bench);
+    assert!(
+        (MAX_RESTING..=most).contains(&falls),
+        "{falls} falls in no time"
+    );
+    bench.pass(Span::from_secs(1));
+    let falls = fall_all(&mut bench);
+    assert!((1..=most).contains(&falls), "{falls} falls after a rest");
+    bench.run(Span::from_mins(1), ok());
+    let ended = |id: &_| bench.disk.status(*id) == Status::Succeeded;
+    assert!(ids.iter().all(ended));
 }
