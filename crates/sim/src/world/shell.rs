@@ -148,12 +148,17 @@ impl World {
 
     /// An answer on its way to the process; it may come late, and again.
     pub(super) fn answer(&mut self, epoch: Epoch, input: Input) {
+        self.perhaps_again(epoch, &input);
+        let delay_ms = self.dice.between(0, 5);
+        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+    }
+
+    /// What was said once may be said again, much later.
+    fn perhaps_again(&mut self, epoch: Epoch, input: &Input) {
         if self.strikes(self.weather.faults.repeated) {
             let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
             self.agenda.plan(again_ms, Event::Hear { epoch, input });
         }
-        let delay_ms = self.dice.between(0, 5);
-        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
     }
 
     pub(super) fn hand_over(&mut self, epoch: Epoch, deliveries: Vec<Delivery>) {
@@ -212,10 +217,7 @@ impl World {
 
     /// An answer the process hears at once; it may come again.
     fn hear_now(&mut self, epoch: Epoch, input: Input) {
-        if self.strikes(self.weather.faults.repeated) {
-            let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
-            self.agenda.plan(again_ms, Event::Hear { epoch, input });
-        }
+        self.perhaps_again(epoch, &input);
         self.hear(epoch, input);
     }
 
@@ -270,10 +272,7 @@ impl World {
         };
         // Between the reading and the hearing of it, others may write.
         let delay_ms = self.dice.between(0, 30);
-        if self.strikes(self.weather.faults.repeated) {
-            let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
-            self.agenda.plan(again_ms, Event::Hear { epoch, input });
-        }
+        self.perhaps_again(epoch, &input);
         self.agenda.plan(delay_ms, Event::Hear { epoch, input });
     }
 
