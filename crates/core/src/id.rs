@@ -1,8 +1,10 @@
 //! Names of things.
 //!
-//! An id is 128 bits laid out as a UUIDv7: 48 bits of milliseconds, then chance. It therefore sorts
-//! by the time it was made, indexes well, and makes old data a range. It is written with a prefix
-//! that says what it names, as in `evt_01jd2k…`, in 26 characters whose order is the id's order.
+//! An id is 128 bits laid out as a UUIDv7: 48 bits of milliseconds, a count of 12 bits within the
+//! millisecond, then 62 bits of chance. It therefore sorts by the time it was made, indexes well, and
+//! makes old data a range. Time and count alone tell apart what one mint has made, so a store may use
+//! them as its key. An id is written with a prefix that says what it names, as in `evt_01jd2k…`, in 26
+//! characters whose order is the id's order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,13 +18,15 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const ENCODED_CHARS: usize = 26;
 const VERSION_7: u128 = 0x7 << 76;
 const VARIANT: u128 = 0b10 << 62;
-const RANDOM_BITS: u128 = (1 << 76) - 1;
+const COUNT_BITS: u32 = 12;
+const CHANCE_BITS: u32 = 62;
 
 /// Makes ids that grow: each is greater than every one before it, whatever the clock does.
 #[derive(Clone, Debug)]
 pub struct Mint {
     dice: Dice,
-    last: u128,
+    /// Milliseconds and count of the last id made.
+    last: u64,
 }
 
 impl Mint {
@@ -31,38 +35,47 @@ impl Mint {
         Mint { dice, last: 0 }
     }
 
+    /// A mint that goes on after `last`, which an earlier one made: even if the clock was set back in
+    /// between, no id comes twice.
+    pub fn resume(dice: Dice, last: u128) -> Mint {
+        Mint {
+            dice,
+            last: moment_of(last),
+        }
+    }
+
     /// The next id, as of `now`.
     pub fn next<T: From<u128>>(&mut self, now: Timestamp) -> T {
-        let chance =
-            (u128::from(self.dice.bits()) << 64 | u128::from(self.dice.bits())) & RANDOM_BITS;
-        let fresh = stamped(now, chance);
-        // Within one millisecond, or after the clock stepped back, count on from the last id: by a
-        // random step, so that an id does not betray its neighbour.
-        self.last = if fresh > self.last {
-            fresh
-        } else {
-            let step = u128::from(self.dice.between(1, u64::from(u32::MAX)));
-            restamped(self.last, step)
-        };
-        T::from(self.last)
+        // Within one millisecond, or after the clock stepped back, count on; a full count runs over
+        // into the next millisecond.
+        self.last = (now.0 << COUNT_BITS).max(self.last + 1);
+        T::from(stamped(self.last, self.dice.bits()))
     }
 }
 
-/// Lays out a UUIDv7: time, version, 12 random bits, variant, 62 random bits.
-fn stamped(now: Timestamp, chance: u128) -> u128 {
-    let ms = u128::from(now.0) & ((1 << 48) - 1);
-    let high = (chance >> 62) & 0xfff;
-    let low = chance & ((1 << 62) - 1);
-    ms << 80 | VERSION_7 | high << 64 | VARIANT | low
+/// The millisecond and the count of an id, as one number that grows from id to id of one mint.
+pub fn moment_of(id: u128) -> u64 {
+    let ms = (id >> 80) as u64;
+    let count = (id >> 64) as u64 & ((1 << COUNT_BITS) - 1);
+    ms << COUNT_BITS | count
 }
 
-/// Adds to an id without disturbing its version and variant bits.
-fn restamped(id: u128, step: u128) -> u128 {
-    let ms = id >> 80;
-    let chance = ((id >> 64) & 0xfff) << 62 | id & ((1 << 62) - 1);
-    let next = chance + step;
-    let overflow = next >> 74;
-    stamped(Timestamp((ms + overflow) as u64), next & ((1 << 74) - 1))
+/// The least moment an id made at `at` can have. A range of time is a range of moments.
+pub fn first_moment(at: Timestamp) -> u64 {
+    at.0.min((1 << 48) - 1) << COUNT_BITS
+}
+
+/// The id of this moment whose last 64 bits are `tail`.
+pub fn id_of(moment: u64, tail: u64) -> u128 {
+    let ms = u128::from(moment >> COUNT_BITS);
+    let count = u128::from(moment & ((1 << COUNT_BITS) - 1));
+    ms << 80 | VERSION_7 | count << 64 | u128::from(tail)
+}
+
+/// Lays out a UUIDv7: time, version, count, variant, chance.
+fn stamped(moment: u64, chance: u64) -> u128 {
+    let chance = u128::from(chance) & ((1 << CHANCE_BITS) - 1);
+    id_of(moment, (VARIANT | chance) as u64)
 }
 
 /// Why a text does not name what was asked for.
@@ -217,6 +230,20 @@ mod tests {
                 last = id;
             }
         }
+    }
+
+    #[test]
+    fn moments_tell_ids_apart_and_a_mint_goes_on_where_another_stopped() {
+        let mut mint = Mint::new(Dice::seeded(4));
+        let ids: Vec<u128> = (0..9_000).map(|_| mint.next(Timestamp(7_000))).collect();
+        assert!(ids.is_sorted_by(|a, b| moment_of(*a) < moment_of(*b)));
+        // More than fit into one millisecond run over into the next.
+        assert_eq!(moment_of(ids[0]), first_moment(Timestamp(7_000)));
+        assert!(moment_of(ids[8_999]) >= first_moment(Timestamp(7_002)));
+        let last = ids[8_999];
+        let next: u128 = Mint::resume(Dice::seeded(4), last).next(Timestamp(5));
+        assert_eq!(moment_of(next), moment_of(last) + 1);
+        assert_eq!(id_of(moment_of(last), last as u64), last);
     }
 
     #[test]

@@ -6,5 +6,7 @@
 
 pub mod advice;
 pub mod cli;
+pub mod clock;
+pub mod engine;
 pub mod picture;
 pub mod report;

@@ -152,6 +152,31 @@ impl Status {
 }
 
 impl State {
+    /// Why it was given up, if it was.
+    pub fn dead_reason(&self) -> Option<DeadReason> {
+        match self {
+            State::Failed { reason, .. } => Some(*reason),
+            State::Pending(_)
+            | State::Retrying(_)
+            | State::Held(_)
+            | State::InProgress { .. }
+            | State::Succeeded { .. }
+            | State::Cancelled { .. } => None,
+        }
+    }
+
+    /// When it ended, if it did.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        match self {
+            State::Succeeded { at } | State::Failed { at, .. } | State::Cancelled { at } => {
+                Some(*at)
+            }
+            State::Pending(_) | State::Retrying(_) | State::Held(_) | State::InProgress { .. } => {
+                None
+            }
+        }
+    }
+
     /// The state's name.
     pub fn status(&self) -> Status {
         match self {

@@ -1,0 +1,85 @@
+//! What is kept of an attempt.
+
+use posthaste_core::classify::{FailureKind, Meaning, Outcome};
+use posthaste_core::delivery::{Settlement, Trigger};
+use posthaste_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// How much of an answer is kept.
+pub const MAX_SNIPPET_BYTES: usize = 1_024;
+/// How many words are made about a failure.
+pub const MAX_DETAIL_CHARS: usize = 500;
+
+/// What only the sender of an attempt knows of it. The rest is in the settlement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttemptDetail {
+    /// How long it took, measured by the steady clock.
+    pub latency_ms: u64,
+    /// What went wrong, in words; never an address, never a secret.
+    pub detail: Option<String>,
+    /// How the answer began.
+    pub response_snippet: Option<String>,
+}
+
+/// One attempt, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptEntry {
+    /// Which attempt it was, over all rounds.
+    #[serde(rename = "n")]
+    pub number: u32,
+    /// Who asked for it.
+    #[serde(rename = "by")]
+    pub trigger: Trigger,
+    /// When it began.
+    #[serde(rename = "start")]
+    pub started_at: Timestamp,
+    /// When it ended.
+    #[serde(rename = "end")]
+    pub finished_at: Timestamp,
+    /// How long it took.
+    #[serde(rename = "ms")]
+    pub latency_ms: u64,
+    /// The status of the answer, if one came.
+    #[serde(rename = "status", default, skip_serializing_if = "Option::is_none")]
+    pub status_code: Option<u16>,
+    /// What went wrong, if anything did.
+    #[serde(rename = "kind", default, skip_serializing_if = "Option::is_none")]
+    pub error_kind: Option<FailureKind>,
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// How the answer began.
+    #[serde(rename = "body", default, skip_serializing_if = "Option::is_none")]
+    pub response_snippet: Option<String>,
+    /// When the next attempt was set, if one was.
+    #[serde(rename = "next", default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<Timestamp>,
+    /// The wait that the receiver asked for.
+    #[serde(rename = "after", default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl AttemptEntry {
+    /// Puts together what the core and the sender know of an attempt.
+    pub fn new(settlement: &Settlement, detail: AttemptDetail) -> AttemptEntry {
+        AttemptEntry {
+            number: settlement.number,
+            trigger: settlement.trigger,
+            started_at: settlement.started_at,
+            finished_at: settlement.finished_at,
+            latency_ms: detail.latency_ms,
+            status_code: match settlement.outcome {
+                Outcome::Answered { status, .. } => Some(status.code()),
+                Outcome::Failed(_) => None,
+            },
+            error_kind: match settlement.meaning {
+                Meaning::Success => None,
+                Meaning::Failure(failure) => Some(failure.kind),
+            },
+            detail: detail.detail,
+            response_snippet: detail.response_snippet,
+            next_attempt_at: settlement.next_attempt_at,
+            retry_after_ms: settlement.retry_after.map(|span| span.as_millis()),
+        }
+    }
+}

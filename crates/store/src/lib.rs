@@ -1,0 +1,37 @@
+//! Where posthaste keeps what it was entrusted with.
+//!
+//! [`Store`] is the contract; its documentation states the promises. `sqlite` is the engine inside the
+//! process; `model` is the contract in the simplest form that could be right; `contract` is the suite
+//! that every engine passes.
+//!
+//! ```text
+//!  writes: called ─▶ queue ─▶ one transaction for all that gathered ─▶ fsync ─▶ hand-over ─▶ answers
+//!  reads:  called ─▶ a snapshot of what is committed ─▶ answer; never in a writer's way
+//! ```
+
+mod attempt;
+mod delivery;
+mod directory;
+mod error;
+mod event;
+mod maintenance;
+mod page;
+mod replay;
+mod settings;
+mod store;
+
+pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
+pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
+pub use directory::{
+    ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Limits, Replaced, Tenant,
+};
+pub use error::{OpenError, StoreError};
+pub use event::{
+    AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
+    Ingest, Ingested, NewEvent, StoredEvent,
+};
+pub use maintenance::{Counts, NoticeEntry, Retention, Swept, Tidied};
+pub use page::{Page, PageRequest};
+pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
+pub use settings::StoreSettings;
+pub use store::{Answer, Done, Store};

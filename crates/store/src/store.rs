@@ -1,0 +1,274 @@
+//! The contract of a store.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::Record;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::time::Timestamp;
+
+use crate::{
+    ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason, Endpoint,
+    EndpointRow, EventFilter, Ingest, Insertion, KeyHash, NewEvent, NoticeEntry, Page, PageRequest,
+    Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError, StoredDelivery,
+    StoredEvent, Swept, Tenant, Tidied, Written,
+};
+
+/// What a call will answer.
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// Called once, when what was asked for has been done or has failed; from any thread, and it must not
+/// block.
+pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
+
+/// A place that keeps what it was given.
+///
+/// # Promises
+///
+/// 1. **Durable.** When a write is answered, it is on stable storage, and every later read sees it, in
+///    this process or the next. An operating error means that nothing of it was written; only when the
+///    process dies before the answer may either be the case.
+/// 2. **Whole.** One call is one transaction: an event and all its deliveries, an attempt and all it
+///    changes, a batch. Nobody ever sees half of it.
+/// 3. **In order.** Writes take effect in the order of the calls of one caller, even if their answers
+///    are never awaited: a write is under way as soon as the method returns.
+/// 4. **Together.** Whatever gathered while one commit ran is written by the next. Nobody waits for a
+///    timer, and nobody alone waits for a crowd.
+/// 5. **Handed over.** What was accepted is handed to the [`HandOver`](crate::HandOver) in commit order
+///    and before its caller is answered. Ids grow in commit order.
+/// 6. **No moving back.** A record is applied only if its delivery still waits and has made one attempt
+///    fewer; health only if it is newer than what is stored; a disabling never undoes a deletion. What
+///    has ended changes only by [`retry`](Store::retry) and [`step_replay`](Store::step_replay), and is
+///    removed only by [`tidy`](Store::tidy), which never touches what has not ended.
+/// 7. **Out of the way.** Reads never keep a write waiting. Nothing costs more because much is stored,
+///    but for what is documented to. Every queue is bounded: past it, [`StoreError::Overloaded`].
+/// 8. **Without a clock.** Time and chance are given: `now` with every call that depends on it, dice at
+///    the opening.
+///
+/// Tenants are apart: where a method takes a tenant, what belongs to another does not exist for it.
+pub trait Store: Send + Sync {
+    // Tenants and keys.
+
+    /// Adds a tenant. Its revision is stored as 0.
+    fn create_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<Insertion>;
+
+    /// Changes a tenant's name, default policy and limits, if its revision is still `tenant.revision`.
+    fn replace_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<Replaced>;
+
+    /// Removes a tenant, revokes its keys and deletes its endpoints, and says which those are; nothing
+    /// if there is no such tenant. A later tenant of the same id sees nothing of it.
+    fn delete_tenant(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>>;
+
+    /// A tenant.
+    fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>>;
+
+    /// Tenants, the newest first; of several made in the same millisecond, the greatest id first.
+    fn tenants(
+        &self,
+        page: PageRequest<(Timestamp, TenantId)>,
+    ) -> Answer<Page<Tenant, (Timestamp, TenantId)>>;
+
+    /// Adds a key.
+    fn create_key(&self, now: Timestamp, key: ApiKey) -> Answer<Insertion>;
+
+    /// Revokes a tenant's key, or an admin key of nobody. Says false if there is none.
+    fn revoke_key(&self, now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool>;
+
+    /// The key with this hash.
+    fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>>;
+
+    /// The keys of a tenant, or the admin keys of nobody.
+    fn keys(
+        &self,
+        tenant: Option<TenantId>,
+        page: PageRequest<KeyId>,
+    ) -> Answer<Page<ApiKey, KeyId>>;
+
+    // Endpoints.
+
+    /// Adds an endpoint, enabled, if its tenant then has at most `at_most` that are not deleted. Its
+    /// revision is stored as 0.
+    fn create_endpoint(
+        &self,
+        now: Timestamp,
+        endpoint: Endpoint,
+        at_most: u32,
+    ) -> Answer<Insertion>;
+
+    /// Changes how an endpoint is configured, if its revision is still `endpoint.revision`. Its tenant
+    /// and its time of creation stay.
+    fn replace_endpoint(&self, now: Timestamp, endpoint: Endpoint) -> Answer<Replaced>;
+
+    /// An endpoint, deleted ones too.
+    fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
+
+    /// The endpoints of a tenant that are not deleted.
+    fn endpoints(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<EndpointId>,
+    ) -> Answer<Page<EndpointRow, EndpointId>>;
+
+    /// Writes down how an endpoint stands, and its health if that is newer. A deleted endpoint stays
+    /// deleted. Says false if there is no such endpoint.
+    ///
+    /// From then on events make deliveries for it, or do not: an enabled or paused endpoint gets one of
+    /// each event it wants, a disabled or deleted one none.
+    fn set_standing(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+        health: Option<Health>,
+    ) -> Answer<bool>;
+
+    // Events.
+
+    /// Accepts events of one tenant, all or none: stores each with one delivery for each endpoint that
+    /// wants it, or finds it by its idempotency key. Of two in one list with the same key, the second
+    /// is judged against the first.
+    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest>;
+
+    /// An event.
+    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
+
+    /// Events of a tenant.
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>>;
+
+    /// What an event carries and when it was accepted, for sending it.
+    fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
+
+    // Deliveries.
+
+    /// A delivery, and its attempts in order.
+    fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;
+
+    /// Deliveries of a tenant.
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>>;
+
+    /// Asks for another attempt by hand: one that waits is due now, one that has ended begins all over.
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried>;
+
+    /// Writes down what became of a delivery, with its attempt, its endpoint's health and standing, and
+    /// the news about it. `detail` is what the sender knows of an attempt.
+    fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>);
+
+    // Work.
+
+    /// Every endpoint for which something waits, and when the earliest of it is due. Reads none of the
+    /// deliveries themselves.
+    fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>>;
+
+    /// What waits for an endpoint and is due by `due_by`, the earliest first, at most `limit`; and of
+    /// the rest, when the earliest is due. If `ordered`, of each ordering key only the delivery with
+    /// the least id that has not ended, and whether others wait behind one.
+    fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Answer<Fetched>;
+
+    /// Fails at most `limit` of the deliveries that wait for an endpoint, but for `except`.
+    fn sweep(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Arc<[DeliveryId]>,
+        limit: usize,
+    ) -> Answer<Swept>;
+
+    // Replays.
+
+    /// Begins a replay and counts what it will send: what matches now. Costs a look at each candidate.
+    fn create_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        filter: ReplayFilter,
+    ) -> Answer<Replay>;
+
+    /// Sets the next `limit` deliveries of a running replay going. Each is set going once, however often
+    /// it ends in the meantime; one to an endpoint that is disabled or deleted is passed over and
+    /// counted. The last step says that the replay is done.
+    fn step_replay(
+        &self,
+        now: Timestamp,
+        replay: ReplayId,
+        limit: usize,
+    ) -> Answer<Option<ReplayStep>>;
+
+    /// Stops a replay, if it is still running, and says what it is then.
+    fn cancel_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        replay: ReplayId,
+    ) -> Answer<Option<Replay>>;
+
+    /// A replay.
+    fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
+
+    /// Replays of a tenant.
+    fn replays(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<ReplayId>,
+    ) -> Answer<Page<Replay, ReplayId>>;
+
+    /// Replays of all tenants that are running.
+    fn running_replays(&self) -> Answer<Vec<ReplayId>>;
+
+    // Figures and housekeeping.
+
+    /// How much there is.
+    fn counts(&self) -> Counts;
+
+    /// How many deliveries wait for an endpoint.
+    fn pending(&self, endpoint: EndpointId) -> u64;
+
+    /// How many deliveries, of one tenant or of all, have been waiting for another attempt since before
+    /// `since`; counts no further than `limit`.
+    fn retrying_since(
+        &self,
+        tenant: Option<TenantId>,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<u64>;
+
+    /// Notices with a number above `after`, the oldest first, at most `limit`.
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+
+    /// Removes what has been finished for long enough: one small step. Steps go round through all that
+    /// is stored.
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
+
+    /// Whether it can write: an empty transaction, all the way to the disk.
+    fn probe(&self, now: Timestamp) -> Answer<()>;
+
+    /// Writes what is still to be written, and closes. Everything after that is [`StoreError::Closed`].
+    fn close(&self) -> Answer<()>;
+
+    /// Where it is, if it is a file on this machine.
+    fn path(&self) -> Option<&Path>;
+}
