@@ -8,5 +8,6 @@ pub mod advice;
 pub mod cli;
 pub mod clock;
 pub mod engine;
+pub mod listener;
 pub mod picture;
 pub mod report;
