@@ -11,7 +11,11 @@ use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
+use super::completions::CompletionsArgs;
+use super::listen::ListenArgs;
 use super::rate;
+use super::remote::args::Remote;
+use super::remote::send::SendArgs;
 
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
@@ -32,6 +36,15 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Hand over an event, and follow it to its end
+    Send(Box<SendArgs>),
+    /// Receive webhooks here: verify, print, and fail as told
+    Listen(ListenArgs),
+    /// The API from a terminal.
+    #[command(flatten)]
+    Remote(Remote),
+    /// Print a script that lets a shell complete the command line
+    Completions(CompletionsArgs),
 }
 
 /// Ways to look at a retry policy.
@@ -180,8 +193,10 @@ mod tests {
     fn the_limits_are_the_endpoint_s_own_unless_told() {
         let line = "posthaste policy simulate --pending 1 --outage 1s --capacity 1";
         let cli = Cli::parse_from(line.split(' '));
-        let Command::Policy { command } = cli.command;
-        let PolicyCommand::Simulate(args) = command else {
+        let Command::Policy {
+            command: PolicyCommand::Simulate(args),
+        } = cli.command
+        else {
             panic!("simulate was asked");
         };
         let rate = RateLimit::default();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use posthaste_core::mistakes::Mistakes;
 
+use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
 use crate::picture::terminal::printable;
 
@@ -54,6 +55,14 @@ pub enum Failure {
     },
     /// The answer cannot be printed.
     Unprintable(io::Error),
+    /// The server did not do what was asked.
+    Remote(Trouble),
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        Failure::Remote(trouble)
+    }
 }
 
 impl Failure {
@@ -66,6 +75,7 @@ impl Failure {
             | Failure::Malformed { .. }
             | Failure::Mistaken { .. } => 2,
             Failure::Unwritable { .. } | Failure::Unprintable(_) => 1,
+            Failure::Remote(trouble) => trouble.exit_code(),
         }
     }
 }
@@ -96,6 +106,7 @@ impl fmt::Display for Failure {
                 write!(f, "cannot write {path}: {error}")
             }
             Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
+            Failure::Remote(trouble) => trouble.fmt(f),
         }
     }
 }

@@ -4,12 +4,16 @@
 //! only place that prints. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
 
 pub mod args;
+pub mod completions;
 pub mod explain;
 pub mod failure;
+pub mod listen;
 pub mod output;
 pub mod rate;
+pub mod remote;
 pub mod simulate;
 pub mod source;
+pub mod table;
 
 use std::process::ExitCode;
 
@@ -35,5 +39,9 @@ fn obey(cli: Cli) -> Result<(), Failure> {
             PolicyCommand::Explain(args) => explain::run(&args),
             PolicyCommand::Simulate(args) => simulate::run(&args),
         },
+        Command::Send(args) => remote::run_send(&args),
+        Command::Listen(args) => listen::run(args),
+        Command::Remote(asked) => remote::run(asked),
+        Command::Completions(args) => completions::run(&args),
     }
 }

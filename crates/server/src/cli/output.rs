@@ -51,6 +51,12 @@ pub fn complain(message: &str) {
     );
 }
 
+/// Says on standard error what helps a person and is no part of the answer.
+pub fn remark(message: &str) {
+    let message = terminal::styled(terminal::QUIET, &terminal::printable(message));
+    let _ = writeln!(anstream::stderr(), "{message}");
+}
+
 /// How wide an answer may be.
 pub fn width() -> usize {
     terminal::width(std::env::var("COLUMNS").ok().as_deref())
