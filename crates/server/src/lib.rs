@@ -2,11 +2,13 @@
 //!
 //! [`cli`] reads what was asked and prints the answer; [`picture`] turns data into charts, for a
 //! terminal and as SVG; [`report`] gives answers the shape that tools rely on; [`advice`] finds what
-//! would have gone better.
+//! would have gone better. [`vault`] seals what must not be read from the disk.
 
 pub mod advice;
+pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod engine;
 pub mod picture;
 pub mod report;
+pub mod vault;
