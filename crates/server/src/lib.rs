@@ -2,11 +2,14 @@
 //!
 //! [`cli`] reads what was asked and prints the answer; [`picture`] turns data into charts, for a
 //! terminal and as SVG; [`report`] gives answers the shape that tools rely on; [`advice`] finds what
-//! would have gone better.
+//! would have gone better; [`api`] is what applications speak to.
 
 pub mod advice;
+pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod engine;
+pub mod observe;
 pub mod picture;
 pub mod report;
+pub mod vault;
