@@ -2,11 +2,12 @@
 //!
 //! [`cli`] reads what was asked and prints the answer; [`picture`] turns data into charts, for a
 //! terminal and as SVG; [`report`] gives answers the shape that tools rely on; [`advice`] finds what
-//! would have gone better.
+//! would have gone better; [`observe`] keeps the figures of the server at work.
 
 pub mod advice;
 pub mod cli;
 pub mod clock;
 pub mod engine;
+pub mod observe;
 pub mod picture;
 pub mod report;
