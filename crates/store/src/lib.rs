@@ -15,6 +15,7 @@ mod directory;
 mod error;
 mod event;
 mod maintenance;
+pub mod model;
 mod page;
 mod replay;
 mod settings;
