@@ -10,6 +10,8 @@
 //! ```
 
 mod attempt;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod delivery;
 mod directory;
 mod error;
