@@ -16,4 +16,5 @@ pub mod logging;
 pub mod observe;
 pub mod picture;
 pub mod report;
+pub mod signing_keys;
 pub mod vault;
