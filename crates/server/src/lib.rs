@@ -10,6 +10,7 @@ pub mod api;
 pub mod chance;
 pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod engine;
 pub mod housekeeping;
 pub mod logging;
