@@ -21,6 +21,9 @@ mod cache;
 pub mod call;
 pub mod code;
 mod docs;
+mod endpoints;
+mod form;
+mod keys;
 pub mod openapi;
 mod pace;
 pub mod paging;
@@ -31,6 +34,7 @@ pub mod route;
 pub mod routes;
 pub mod serve;
 pub mod settings;
+mod tenants;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
