@@ -13,6 +13,7 @@ pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod housekeeping;
+pub mod listener;
 pub mod logging;
 pub mod node;
 pub mod observe;

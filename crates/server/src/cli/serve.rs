@@ -1,10 +1,11 @@
 //! `posthaste serve`: the server, until it is told to stop.
 
-use std::io;
 use std::time::Duration;
 
+use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
 use posthaste_store::StoreSettings;
+use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,7 +18,7 @@ use crate::chance;
 use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
 use crate::logging;
-use crate::node::{Node, NodeSettings, StartError};
+use crate::node::{Node, NodeSettings};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -40,7 +41,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
             "This is the first start. The admin key, which is shown only now:\n\n    {key}\n"
         ));
     }
-    output::line(&format!("posthaste listens on http://{}", node.address()))?;
+    output::print(&format!("posthaste listens on http://{}\n", node.address()))?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -83,7 +84,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
             events_per_second: tenants.events_per_second,
             max_attempts: Some(tenants.max_attempts),
         },
-        default_policy: (policy.clone(), serde_json::to_value(&policy).unwrap_or_default()),
+        default_policy: (policy.clone(), as_written(&policy)),
         ..ApiSettings::default()
     };
     Ok(NodeSettings {
@@ -102,6 +103,17 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         retention: config.retention,
         grace: duration(config.grace),
     })
+}
+
+/// How a policy is shown: by its name, if it has one.
+fn as_written(policy: &RetryPolicy) -> Value {
+    let preset = Preset::ALL
+        .into_iter()
+        .find(|preset| preset.policy() == *policy);
+    match preset {
+        Some(preset) => json!({"preset": preset.name()}),
+        None => serde_json::to_value(policy).expect("a policy is plain data"),
+    }
 }
 
 fn duration(span: Span) -> Duration {
