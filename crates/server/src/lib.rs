@@ -14,6 +14,7 @@ pub mod engine;
 pub mod logging;
 pub mod observe;
 pub mod picture;
+pub mod replayer;
 pub mod report;
 pub mod signing_keys;
 pub mod vault;

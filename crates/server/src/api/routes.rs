@@ -9,12 +9,20 @@ use http::Request;
 
 use super::App;
 use super::call;
-use super::probes;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
+use super::{deliveries, events, metrics, policies, probes, replays, stats};
 
 /// Every route, in the order in which they are described.
-pub static GROUPS: &[&Group] = &[&probes::GROUP];
+pub static GROUPS: &[&Group] = &[
+    &probes::GROUP,
+    &events::GROUP,
+    &deliveries::GROUP,
+    &replays::GROUP,
+    &policies::GROUP,
+    &stats::GROUP,
+    &metrics::GROUP,
+];
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
