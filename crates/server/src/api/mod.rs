@@ -23,7 +23,10 @@ pub mod code;
 pub mod deliveries;
 pub mod delivery_view;
 mod docs;
+mod endpoints;
 pub mod events;
+mod form;
+mod keys;
 mod metrics;
 pub mod openapi;
 mod pace;
@@ -38,6 +41,7 @@ pub mod routes;
 pub mod serve;
 pub mod settings;
 pub mod stats;
+mod tenants;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -11,11 +11,16 @@ use super::App;
 use super::call;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
-use super::{deliveries, events, metrics, policies, probes, replays, stats};
+use super::{
+    deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats, tenants,
+};
 
 /// Every route, in the order in which they are described.
 pub static GROUPS: &[&Group] = &[
     &probes::GROUP,
+    &tenants::GROUP,
+    &keys::GROUP,
+    &endpoints::GROUP,
     &events::GROUP,
     &deliveries::GROUP,
     &replays::GROUP,
