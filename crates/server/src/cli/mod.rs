@@ -8,6 +8,7 @@ pub mod explain;
 pub mod failure;
 pub mod output;
 pub mod rate;
+pub mod serve_args;
 pub mod simulate;
 pub mod source;
 

@@ -10,7 +10,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::Timestamp;
 
-use super::tables::{DeliveryRow, EventRow, Owner, Tables, made_at, page};
+use super::tables::{DeliveryRow, EventRow, Owner, Tables, page};
 use crate::{
     AcceptedDelivery, AcceptedEvent, Content, EndpointRow, EventFilter, HandedOver, Ingest,
     Ingested, NewEvent, Page, PageRequest, StoredEvent,
@@ -113,7 +113,7 @@ impl Tables {
         let row = EventRow {
             owner,
             tenant: event.tenant,
-            created_at: made_at(id.0),
+            created_at: now,
             content: event.content,
             deliver_at: event.deliver_at,
             ordering: event.ordering,

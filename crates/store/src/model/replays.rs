@@ -9,7 +9,7 @@ use posthaste_core::subscription::wants;
 use posthaste_core::time::Timestamp;
 
 use super::events::within;
-use super::tables::{ReplayRow, Tables, Target, made_at, page};
+use super::tables::{ReplayRow, Tables, Target, page};
 use crate::{
     DeliveryFilter, Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
     StoredStatus,
@@ -32,7 +32,7 @@ impl Tables {
             status: ReplayStatus::Running,
             total: targets.len() as u64,
             replayed: 0,
-            created_at: made_at(id.0),
+            created_at: now,
             finished_at: None,
         };
         let Some(owner) = self.owner(&replay.tenant) else {

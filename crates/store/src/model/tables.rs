@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
-use posthaste_core::id::{
-    DeliveryId, EndpointId, EventId, KeyId, Mint, ReplayId, TenantId, first_moment, moment_of,
-};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, Mint, ReplayId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
@@ -145,14 +143,6 @@ impl Tables {
                 delivery.facts().event == event && delivery.facts().endpoint == endpoint
             })
     }
-}
-
-/// When an id was made. Events are as old as their ids say: so a list that is sorted by id is sorted
-/// by time, even if the clock was set back.
-pub(super) fn made_at(id: u128) -> Timestamp {
-    let moment = moment_of(id);
-    let per_ms = first_moment(Timestamp(1));
-    Timestamp(moment / per_ms)
 }
 
 /// Cuts a page out of rows that come newest first.
