@@ -21,6 +21,7 @@ pub mod model;
 mod page;
 mod replay;
 mod settings;
+pub mod sqlite;
 mod store;
 
 pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
