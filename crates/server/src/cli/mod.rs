@@ -12,9 +12,12 @@ pub mod output;
 pub mod progress;
 pub mod rate;
 pub mod remote;
+pub mod serve;
+pub mod serve_args;
 pub mod simulate;
 pub mod source;
 pub mod table;
+pub mod upkeep;
 
 use std::process::ExitCode;
 
@@ -36,6 +39,7 @@ pub fn run() -> ExitCode {
 
 fn obey(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Serve(args) => serve::run(&args),
         Command::Policy { command } => match command {
             PolicyCommand::Explain(args) => explain::run(&args),
             PolicyCommand::Simulate(args) => simulate::run(&args),
@@ -43,6 +47,7 @@ fn obey(cli: Cli) -> Result<(), Failure> {
         Command::Send(args) => remote::run_send(&args),
         Command::Listen(args) => listen::run(args),
         Command::Remote(asked) => remote::run(asked),
+        Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args),
     }
 }

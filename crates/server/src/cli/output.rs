@@ -20,6 +20,11 @@ pub fn print_raw(text: &str) -> Result<(), Failure> {
     write(io::stdout().lock(), text)
 }
 
+/// Says something on standard error that is no answer and no complaint.
+pub fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
 /// Writes it all. A reader who has seen enough (`| head`) is no failure.
 fn write(mut out: impl Write, text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
