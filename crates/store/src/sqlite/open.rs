@@ -157,7 +157,12 @@ fn migrate(conn: &mut Connection, step: u32) -> rusqlite::Result<()> {
 fn set_up_writer(conn: &Connection) -> rusqlite::Result<()> {
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        tracing::warn!(mode, "the file system does not allow a write-ahead log");
+        // A network file system, most likely. Readers would be in the writer's way.
+        let why = "the file system does not allow a write-ahead log".to_owned();
+        return Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
+            Some(why),
+        ));
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", false)?;
