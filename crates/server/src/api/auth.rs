@@ -1,49 +1,28 @@
 //! Who calls, and what they may.
 //!
-//! A key is 32 random bytes, shown once; what is kept and compared is its SHA-256. An admin key
+//! A key is random and shown once; what is kept and compared is its SHA-256. An admin key
 //! reaches everything, a tenant's key its tenant only: whatever else is asked for with it does not
 //! exist. Keys and tenants are remembered for a while, so that the common request reads nothing.
 
 use std::sync::Arc;
 
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use posthaste_core::id::TenantId;
-use posthaste_store::{ApiKey, KeyHash, Tenant};
-use ring::digest::{SHA256, digest};
+use posthaste_store::{ApiKey, Tenant};
 
 use super::App;
 use super::code::Code;
 use super::pace::Meter;
 use super::problem::{Noun, Problem};
+use crate::chance::hash_key;
 
-/// What every key begins with.
-pub const KEY_PREFIX: &str = "ph_";
-/// How many random bytes a key is made of.
-const KEY_BYTES: usize = 32;
 /// The longest key that is looked at.
 const MAX_KEY_CHARS: usize = 256;
 /// How many keys are remembered.
 pub(super) const MAX_KNOWN_KEYS: usize = 10_000;
 /// How many tenants are remembered.
 pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
-
-/// What a key is recognised by.
-pub fn hash_key(key: &str) -> KeyHash {
-    let digest = digest(&SHA256, key.as_bytes());
-    let bytes = digest.as_ref().try_into();
-    KeyHash(bytes.expect("SHA-256 has 32 bytes"))
-}
-
-/// A new key.
-pub fn new_key() -> Result<String, getrandom::Error> {
-    let mut bytes = [0; KEY_BYTES];
-    getrandom::fill(&mut bytes)?;
-    let mut key = KEY_PREFIX.to_owned();
-    BASE64_URL_SAFE_NO_PAD.encode_string(bytes, &mut key);
-    Ok(key)
-}
 
 /// Who calls.
 #[derive(Clone)]
@@ -185,14 +164,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_long_and_differ() {
-        let (one, other) = (new_key().expect("chance"), new_key().expect("chance"));
-        assert_ne!(one, other);
-        assert!(one.starts_with(KEY_PREFIX) && one.len() == 3 + 43, "{one}");
-        assert_ne!(hash_key(&one), hash_key(&other));
-    }
 
     #[test]
     fn only_a_bearer_key_is_a_key() {

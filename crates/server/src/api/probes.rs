@@ -5,7 +5,6 @@ use std::time::Duration;
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
-use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use serde_json::json;
 
@@ -15,6 +14,7 @@ use super::code::Code;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
 use super::{docs, openapi};
+use crate::engine::Phase;
 
 /// How long the store may take to show that it can write.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -158,9 +158,14 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
             return Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(5)));
         }
     }
-    // An engine that runs answers, even if it has never heard of this endpoint.
-    app.engine.lane(EndpointId(0)).await?;
-    Ok(well())
+    match app.engine.phase() {
+        Phase::Running => Ok(well()),
+        Phase::Starting => {
+            let detail = "The engine is still looking at what is on disk. Ask again shortly.";
+            Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)))
+        }
+        Phase::Stopped => Err(Problem::shutting_down()),
+    }
 }
 
 async fn description(_: Call) -> Result<Response<Body>, Problem> {

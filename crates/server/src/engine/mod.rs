@@ -26,5 +26,8 @@ mod pantry;
 mod shell;
 mod waiting;
 
+#[cfg(test)]
+mod tests;
+
 pub use handle::{Cancelled, Engine, EngineError, Phase};
 pub use shell::EngineSettings;
