@@ -1,4 +1,5 @@
-//! The one door out: every request that posthaste sends leaves through [`Client::send`].
+//! The one door out: every request that posthaste sends leaves through [`Client::send`], but for those
+//! that the person at the terminal makes to their own server, through [`operator`].
 //!
 //! A webhook sender calls whatever strangers tell it to call, from inside its owner's network, and
 //! waits for answers that strangers write. This crate promises its caller:
@@ -27,6 +28,7 @@ mod connector;
 mod dial;
 mod explain;
 mod mishap;
+pub mod operator;
 mod pool;
 mod report;
 mod request;

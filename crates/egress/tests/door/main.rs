@@ -3,6 +3,7 @@
 mod hostile;
 mod http2;
 mod kit;
+mod operator;
 mod places;
 mod plain;
 mod secure;

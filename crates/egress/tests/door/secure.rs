@@ -80,7 +80,7 @@ pub(crate) fn trusting(roots: Roots) -> Client {
 }
 
 /// A receiver that speaks TLS, and HTTP/1.1 in it by hand.
-async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> Receiver {
+pub(crate) async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> Receiver {
     let acceptor = TlsAcceptor::from(config);
     Receiver::new(move |peer| {
         let acceptor = acceptor.clone();

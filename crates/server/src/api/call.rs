@@ -1,6 +1,6 @@
 //! One request on its way through: from a connection to its handler and back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -24,7 +24,8 @@ pub struct Call {
     /// Who calls.
     pub caller: Caller,
     parts: Parts,
-    body: Body,
+    /// Never contended: a lock only lets calls be shared between threads, which a body alone cannot be.
+    body: Mutex<Body>,
     tenant: Option<Arc<KnownTenant>>,
 }
 
@@ -66,7 +67,7 @@ async fn handle(
         route,
         caller,
         parts,
-        body,
+        body: Mutex::new(body),
         tenant,
     };
     if route.query.is_empty() && route.access != Access::Open {
@@ -107,7 +108,8 @@ impl Call {
 
     /// The body, of at most `limit_bytes`. It can be taken once.
     pub async fn take_body(&mut self, limit_bytes: u64) -> Result<Bytes, Problem> {
-        let body = std::mem::take(&mut self.body);
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = std::mem::take(body);
         let timeout = self.app.settings.body_timeout;
         body::read(&self.parts.headers, body, limit_bytes, timeout).await
     }

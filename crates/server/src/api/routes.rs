@@ -9,12 +9,25 @@ use http::Request;
 
 use super::App;
 use super::call;
-use super::probes;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
+use super::{
+    deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats, tenants,
+};
 
 /// Every route, in the order in which they are described.
-pub static GROUPS: &[&Group] = &[&probes::GROUP];
+pub static GROUPS: &[&Group] = &[
+    &probes::GROUP,
+    &tenants::GROUP,
+    &keys::GROUP,
+    &endpoints::GROUP,
+    &events::GROUP,
+    &deliveries::GROUP,
+    &replays::GROUP,
+    &policies::GROUP,
+    &stats::GROUP,
+    &metrics::GROUP,
+];
 
 /// Every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {

@@ -11,7 +11,13 @@ use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
+use super::completions::CompletionsArgs;
+use super::listen::ListenArgs;
 use super::rate;
+use super::remote::args::Remote;
+use super::remote::send::SendArgs;
+use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
+use super::upkeep::{ROTATE_EXAMPLES, RotateArgs};
 
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
@@ -25,6 +31,9 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the server
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
     /// Look at a retry policy before it is used
     #[command(arg_required_else_help = true)]
     Policy {
@@ -32,6 +41,18 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Hand over an event, and follow it to its end
+    Send(Box<SendArgs>),
+    /// Receive webhooks here: verify, print, and fail as told
+    Listen(ListenArgs),
+    /// The API from a terminal.
+    #[command(flatten)]
+    Remote(Remote),
+    /// Put a new key in front of the master keys; the next start seals everything with it
+    #[command(after_help = ROTATE_EXAMPLES)]
+    RotateMasterKey(RotateArgs),
+    /// Print a script that lets a shell complete the command line
+    Completions(CompletionsArgs),
 }
 
 /// Ways to look at a retry policy.
@@ -180,8 +201,10 @@ mod tests {
     fn the_limits_are_the_endpoint_s_own_unless_told() {
         let line = "posthaste policy simulate --pending 1 --outage 1s --capacity 1";
         let cli = Cli::parse_from(line.split(' '));
-        let Command::Policy { command } = cli.command;
-        let PolicyCommand::Simulate(args) = command else {
+        let Command::Policy {
+            command: PolicyCommand::Simulate(args),
+        } = cli.command
+        else {
             panic!("simulate was asked");
         };
         let rate = RateLimit::default();

@@ -6,8 +6,12 @@ use std::path::PathBuf;
 
 use posthaste_core::mistakes::Mistakes;
 
+use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
+use crate::config::ConfigError;
+use crate::node::StartError;
 use crate::picture::terminal::printable;
+use crate::vault::VaultError;
 
 /// What keeps a command from being done. What the person can put right is told as usage.
 #[derive(Debug)]
@@ -54,6 +58,26 @@ pub enum Failure {
     },
     /// The answer cannot be printed.
     Unprintable(io::Error),
+    /// The server did not do what was asked.
+    Remote(Trouble),
+    /// The configuration is not right.
+    Misconfigured(ConfigError),
+    /// The certificates that the operator names cannot be used.
+    Roots(String),
+    /// The machine does not let us begin.
+    Unprepared(io::Error),
+    /// The server cannot start.
+    NotStarted(StartError),
+    /// The master keys cannot be changed.
+    NotRotated(VaultError),
+    /// Told to stop twice, the server did not wait.
+    Hurried,
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        Failure::Remote(trouble)
+    }
 }
 
 impl Failure {
@@ -64,8 +88,16 @@ impl Failure {
             | Failure::TooLarge { .. }
             | Failure::NotText { .. }
             | Failure::Malformed { .. }
-            | Failure::Mistaken { .. } => 2,
-            Failure::Unwritable { .. } | Failure::Unprintable(_) => 1,
+            | Failure::Mistaken { .. }
+            | Failure::Misconfigured(_)
+            | Failure::Roots(_) => 2,
+            Failure::Unwritable { .. }
+            | Failure::Unprintable(_)
+            | Failure::Unprepared(_)
+            | Failure::NotStarted(_)
+            | Failure::NotRotated(_)
+            | Failure::Hurried => 1,
+            Failure::Remote(trouble) => trouble.exit_code(),
         }
     }
 }
@@ -96,6 +128,15 @@ impl fmt::Display for Failure {
                 write!(f, "cannot write {path}: {error}")
             }
             Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
+            Failure::Remote(trouble) => trouble.fmt(f),
+            Failure::Misconfigured(error) => error.fmt(f),
+            Failure::Roots(why) => f.write_str(why),
+            Failure::Unprepared(error) => write!(f, "this machine does not let us begin: {error}"),
+            Failure::NotStarted(error) => error.fmt(f),
+            Failure::NotRotated(error) => error.fmt(f),
+            Failure::Hurried => f.write_str(
+                "told to stop twice: what was in flight will be sent again at the next start",
+            ),
         }
     }
 }

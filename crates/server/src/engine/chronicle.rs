@@ -17,6 +17,7 @@ use crate::observe::{AttemptSeen, Observatory};
 
 /// One attempt, as it will be told.
 pub(super) struct Story {
+    /// Known of whatever was sent; only what could not be sent has none.
     tenant: Option<TenantId>,
     endpoint: EndpointId,
     delivery: DeliveryId,
@@ -72,27 +73,28 @@ impl Chronicle {
 
     /// An attempt was made and is on disk.
     pub(super) fn attempted(&self, story: &Story) {
+        let Some(tenant) = &story.tenant else {
+            return;
+        };
         let failure = story.failure();
-        if let Some(tenant) = &story.tenant {
-            let seen = AttemptSeen {
-                tenant,
-                endpoint: story.endpoint,
-                round_number: story.spent,
-                failure,
-                latency: Duration::from_millis(story.latency_ms),
-                first_attempt_lag: story.first_attempt_lag,
-                ended: story.status.is_terminal().then_some(story.status),
-            };
-            self.observe.attempt(self.clock.now().tick, &seen);
-        }
+        let seen = AttemptSeen {
+            tenant,
+            endpoint: story.endpoint,
+            round_number: story.spent,
+            failure,
+            latency: Duration::from_millis(story.latency_ms),
+            first_attempt_lag: story.first_attempt_lag,
+            ended: story.status.is_terminal().then_some(story.status),
+        };
+        self.observe.attempt(self.clock.now().tick, &seen);
         log_attempt(&AttemptLine {
-            tenant: story.tenant.as_ref(),
+            tenant,
             endpoint: story.endpoint,
             delivery: story.delivery,
             event: story.event,
             attempt: story.settlement.number,
             trigger: story.settlement.trigger,
-            status: match story.settlement.outcome {
+            status_code: match story.settlement.outcome {
                 Outcome::Answered { status, .. } => Some(status.code()),
                 Outcome::Failed(_) => None,
             },

@@ -10,6 +10,7 @@ use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use posthaste_core::classify::{Fault, Outcome};
 use posthaste_core::dispatcher::{Attempt, Finish, Ticket};
+use posthaste_core::id::TenantId;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{Client, Report, Request};
 use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
@@ -34,6 +35,8 @@ pub(super) struct Return {
     pub(super) ticket: Ticket,
     pub(super) finish: Finish,
     pub(super) detail: AttemptDetail,
+    /// Whose it was, unless it was not even known where it goes.
+    pub(super) tenant: Option<TenantId>,
     /// When the first byte was sent.
     pub(super) first_byte_at: Option<Instant>,
 }
@@ -77,6 +80,7 @@ impl Depot {
                 ticket: errand.attempt.ticket,
                 finish: Finish::OurFault,
                 detail: AttemptDetail::default(),
+                tenant: None,
                 first_byte_at: None,
             }),
         };
@@ -112,7 +116,7 @@ impl Depot {
         };
         let outfit = match &card.outfit {
             Ok(outfit) => outfit,
-            Err(Unfit::Forbidden) => return Ok(refused(&attempt)),
+            Err(Unfit::Forbidden) => return Ok(refused(&attempt, &card)),
             Err(Unfit::Sealed(why)) => return Err(why.clone()),
         };
         let request = Request {
@@ -125,7 +129,7 @@ impl Depot {
         };
         let report = self.client.send(request).await;
         let report = report.map_err(|fault| fault.to_string())?;
-        Ok(understood(&attempt, report))
+        Ok(understood(&attempt, &card, report))
     }
 
     async fn fetch_card(&self, attempt: &Attempt) -> Result<Arc<Card>, String> {
@@ -167,7 +171,7 @@ impl Depot {
 }
 
 /// What came of a request.
-fn understood(attempt: &Attempt, report: Report) -> Return {
+fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
     let succeeded = match report.outcome {
         Outcome::Answered { status, .. } => status.class() == 2,
         Outcome::Failed(_) => false,
@@ -180,12 +184,13 @@ fn understood(attempt: &Attempt, report: Report) -> Return {
             detail: (!succeeded).then(|| shortened(report.detail())),
             response_snippet: snippet(&report.snippet),
         },
+        tenant: Some(card.tenant.clone()),
         first_byte_at: report.first_byte_at,
     }
 }
 
 /// The operator's rules no longer allow the destination: that counts, and nothing is sent.
-fn refused(attempt: &Attempt) -> Return {
+fn refused(attempt: &Attempt, card: &Card) -> Return {
     Return {
         ticket: attempt.ticket,
         finish: Finish::Ran(Outcome::Failed(Fault::UnsafeDestination)),
@@ -194,6 +199,7 @@ fn refused(attempt: &Attempt) -> Return {
             detail: Some("the destination may not be called".to_owned()),
             response_snippet: None,
         },
+        tenant: Some(card.tenant.clone()),
         first_byte_at: None,
     }
 }

@@ -269,9 +269,7 @@ impl Shell {
     }
 
     fn send(&mut self, attempt: Attempt) {
-        let card = self.cards.get(attempt.endpoint);
-        let tenant = card.as_ref().map(|card| card.tenant.clone());
-        let flight = Flight::new(tenant, attempt.delivery);
+        let flight = Flight::new(None, attempt.delivery);
         self.flights.insert(attempt.ticket, flight);
         self.shared.in_flight().insert(attempt.delivery);
         // Only a first attempt can find something there, and takes its share away.
@@ -282,7 +280,7 @@ impl Shell {
         };
         let errand = Errand {
             attempt,
-            card,
+            card: self.cards.get(attempt.endpoint),
             goods,
         };
         tokio::spawn(self.depot.clone().run(errand));
@@ -293,12 +291,14 @@ impl Shell {
             ticket,
             finish,
             detail,
+            tenant,
             first_byte_at,
         } = returned;
         match finish {
             Finish::Ran(_) => {
                 if let Some(flight) = self.flights.get_mut(&ticket) {
                     flight.detail = detail;
+                    flight.tenant = tenant;
                     flight.first_byte_at = first_byte_at;
                 }
             }

@@ -232,7 +232,9 @@ impl World {
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
         match accepted.await.unwrap() {
             Ingest::Done(events) => events.iter().map(|e| e.event.deliveries[0].id).collect(),
-            other => panic!("{other:?}"),
+            refused @ (Ingest::Conflict(_) | Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => {
+                panic!("{refused:?}")
+            }
         }
     }
 

@@ -1,0 +1,294 @@
+//! Connections that the person at the terminal asked for by name.
+//!
+//! The rules about destinations protect a network from strangers who register endpoints. Here nobody
+//! is a stranger: the operator names their own server, which is mostly on this very machine. So
+//! nothing is vetted, and nothing that a stranger said may ever come here. All else that the door
+//! promises holds: no redirects, no proxy from the environment, bounded answers, and an end to every
+//! wait.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::Roots;
+use crate::stream::Stream;
+
+/// The longest answer that is read. A page of the API is far smaller.
+pub const MAX_ANSWER_BYTES: usize = 32 * 1_024 * 1_024;
+
+/// Where a server is: `http://127.0.0.1:8420`, `https://hooks.example.com/posthaste`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    secure: bool,
+    host: String,
+    port: u16,
+    base: String,
+}
+
+/// A text that names no server.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("must be a URL such as http://127.0.0.1:8420 or https://hooks.example.com")]
+pub struct OriginError;
+
+impl Origin {
+    /// A plain HTTP server at this address.
+    pub fn plain(address: SocketAddr) -> Origin {
+        Origin {
+            secure: false,
+            host: address.ip().to_string(),
+            port: address.port(),
+            base: String::new(),
+        }
+    }
+
+    /// What stands before the path of every request; empty, or with a leading slash and no trailing
+    /// one.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Host and port as a URL writes them, the port only where it is not the usual one.
+    fn authority(&self) -> String {
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        match (self.secure, self.port) {
+            (false, 80) | (true, 443) => host,
+            (_, port) => format!("{host}:{port}"),
+        }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = OriginError;
+
+    fn from_str(text: &str) -> Result<Origin, OriginError> {
+        let uri: Uri = text.trim().parse().map_err(|_| OriginError)?;
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) | None => return Err(OriginError),
+        };
+        let authority = uri.authority().ok_or(OriginError)?;
+        let (host, rest) = authority
+            .as_str()
+            .split_at_checked(authority.host().len())
+            .ok_or(OriginError)?;
+        let port = match rest.strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| OriginError)?,
+            None if secure => 443,
+            None => 80,
+        };
+        let host = host.trim_matches(['[', ']']);
+        // A name and password before an @ would be sent nowhere, so they must not look as if.
+        if host.is_empty() || authority.as_str().contains('@') || uri.query().is_some() {
+            return Err(OriginError);
+        }
+        Ok(Origin {
+            secure,
+            host: host.to_owned(),
+            port,
+            base: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.base)
+    }
+}
+
+/// Why the operator's server gave no answer.
+#[derive(Debug, Error)]
+pub enum Unreached {
+    /// Nothing could be connected to.
+    #[error("{0}")]
+    NotConnected(#[source] io::Error),
+    /// TLS could not be agreed on.
+    #[error("no secure connection: {0}")]
+    NotSecured(#[source] io::Error),
+    /// It took too long.
+    #[error("no answer within {} s", .0.as_secs_f64())]
+    TooSlow(Duration),
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    #[error("the answer is longer than {} MiB", MAX_ANSWER_BYTES >> 20)]
+    TooLong,
+    /// The connection broke, or what came is not HTTP.
+    #[error("the connection broke: {0}")]
+    Broken(#[source] hyper::Error),
+}
+
+/// An open connection to the operator's server. Requests go one after the other.
+pub struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    host: HeaderValue,
+    /// Drives the connection, and ends with it.
+    _driver: JoinSet<()>,
+}
+
+/// Opens a connection.
+pub async fn connect(
+    origin: &Origin,
+    roots: &Roots,
+    within: Duration,
+) -> Result<Connection, Unreached> {
+    timeout(within, open(origin, roots))
+        .await
+        .map_err(|_| Unreached::TooSlow(within))?
+}
+
+async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, Unreached> {
+    let socket = TcpStream::connect((origin.host.as_str(), origin.port))
+        .await
+        .map_err(Unreached::NotConnected)?;
+    // Without it requests are only slower.
+    let _ = socket.set_nodelay(true);
+    let stream = match origin.secure {
+        false => Stream::plain(socket),
+        true => secured(socket, &origin.host, roots)
+            .await
+            .map_err(Unreached::NotSecured)?,
+    };
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(Unreached::Broken)?;
+    let mut driver = JoinSet::new();
+    driver.spawn(async move {
+        // Whatever goes wrong is told to whoever waits for an answer.
+        let _ = connection.await;
+    });
+    Ok(Connection {
+        sender,
+        host: HeaderValue::from_str(&origin.authority())
+            .expect("what was parsed as an authority is visible ASCII"),
+        _driver: driver,
+    })
+}
+
+async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> io::Result<Stream> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring provides what TLS 1.2 and 1.3 need")
+        .with_root_certificates(Arc::clone(&roots.0))
+        .with_no_client_auth();
+    let name = match host.parse::<IpAddr>() {
+        Ok(address) => ServerName::from(address),
+        Err(_) => ServerName::try_from(host.to_owned())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
+    };
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, socket).await.map(Stream::tls)
+}
+
+impl Connection {
+    /// Whether the server has hung up meanwhile. A request would then be lost.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Sends a request, whose URI is a path, and reads the whole answer.
+    pub async fn send(
+        &mut self,
+        mut request: Request<Full<Bytes>>,
+        within: Duration,
+    ) -> Result<Response<Bytes>, Unreached> {
+        request
+            .headers_mut()
+            .entry(HOST)
+            .or_insert_with(|| self.host.clone());
+        timeout(within, self.exchange(request))
+            .await
+            .map_err(|_| Unreached::TooSlow(within))?
+    }
+
+    async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Bytes>, Unreached> {
+        self.sender.ready().await.map_err(Unreached::Broken)?;
+        let answer = self.sender.send_request(request).await;
+        let (head, body) = answer.map_err(Unreached::Broken)?.into_parts();
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+            Ok(broken) => Unreached::Broken(*broken),
+            Err(_) => Unreached::TooLong,
+        })?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+/// A bare connection for those who send as fast as they can: no limits, no `Host`, no comfort. Its
+/// task ends when the sender is dropped or the server hangs up.
+pub async fn dial(address: SocketAddr) -> io::Result<http1::SendRequest<Full<Bytes>>> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(socket))
+        .await
+        .map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(text: &str) -> String {
+        text.parse::<Origin>()
+            .map_or_else(|_| "refused".to_owned(), |origin| origin.to_string())
+    }
+
+    #[test]
+    fn a_server_is_named_by_its_url() {
+        for (text, read) in [
+            ("http://127.0.0.1:8420", "http://127.0.0.1:8420"),
+            ("http://127.0.0.1:8420/", "http://127.0.0.1:8420"),
+            ("http://[::1]:8420", "http://[::1]:8420"),
+            ("https://a.example", "https://a.example"),
+            ("https://a.example:443/x/", "https://a.example/x"),
+            ("http://a.example:443", "http://a.example:443"),
+        ] {
+            assert_eq!(origin(text), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_server_is_refused() {
+        for text in [
+            "",
+            "127.0.0.1:8420",
+            "a.example",
+            "ftp://a.example",
+            "http://",
+            "http://u:p@a.example",
+            "http://a.example?x=1",
+            "http://a.example:99999",
+            "http://a b",
+        ] {
+            assert_eq!(origin(text), "refused", "{text}");
+        }
+    }
+}
