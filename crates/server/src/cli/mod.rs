@@ -9,6 +9,7 @@ pub mod explain;
 pub mod failure;
 pub mod listen;
 pub mod output;
+pub mod progress;
 pub mod rate;
 pub mod remote;
 pub mod serve;
