@@ -11,6 +11,7 @@ use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
+use super::bench::{self, BenchArgs};
 use super::rate;
 
 /// A webhook delivery server that keeps its word
@@ -32,6 +33,12 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Measure how fast, how soon and at what cost events are delivered
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
+    /// What the benchmark compares with
+    #[command(hide = true)]
+    BenchRelay,
 }
 
 /// Ways to look at a retry policy.
@@ -144,7 +151,7 @@ fn preset() -> impl TypedValueParser<Value = Preset> {
 }
 
 /// Reads a whole number; a wrong one is answered with what would be right.
-fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
+pub(super) fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,
 {
@@ -180,8 +187,10 @@ mod tests {
     fn the_limits_are_the_endpoint_s_own_unless_told() {
         let line = "posthaste policy simulate --pending 1 --outage 1s --capacity 1";
         let cli = Cli::parse_from(line.split(' '));
-        let Command::Policy { command } = cli.command;
-        let PolicyCommand::Simulate(args) = command else {
+        let Command::Policy {
+            command: PolicyCommand::Simulate(args),
+        } = cli.command
+        else {
             panic!("simulate was asked");
         };
         let rate = RateLimit::default();

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use posthaste_core::mistakes::Mistakes;
 
 use super::source::{Format, MAX_POLICY_BYTES};
+use crate::bench;
 use crate::picture::terminal::printable;
 
 /// What keeps a command from being done. What the person can put right is told as usage.
@@ -54,6 +55,8 @@ pub enum Failure {
     },
     /// The answer cannot be printed.
     Unprintable(io::Error),
+    /// A benchmark came to no figures.
+    Bench(bench::failure::Failure),
 }
 
 impl Failure {
@@ -66,6 +69,13 @@ impl Failure {
             | Failure::Malformed { .. }
             | Failure::Mistaken { .. } => 2,
             Failure::Unwritable { .. } | Failure::Unprintable(_) => 1,
+            Failure::Bench(failure) => {
+                if failure.is_usage() {
+                    2
+                } else {
+                    1
+                }
+            }
         }
     }
 }
@@ -96,6 +106,7 @@ impl fmt::Display for Failure {
                 write!(f, "cannot write {path}: {error}")
             }
             Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
+            Failure::Bench(failure) => failure.fmt(f),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! only place that prints. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
 
 pub mod args;
+pub mod bench;
 pub mod explain;
 pub mod failure;
 pub mod output;
@@ -35,5 +36,7 @@ fn obey(cli: Cli) -> Result<(), Failure> {
             PolicyCommand::Explain(args) => explain::run(&args),
             PolicyCommand::Simulate(args) => simulate::run(&args),
         },
+        Command::Bench(args) => bench::run(&args),
+        Command::BenchRelay => bench::relay(),
     }
 }
