@@ -1,13 +1,25 @@
 //! The posthaste server and its command line.
 //!
-//! [`cli`] reads what was asked and prints the answer; [`picture`] turns data into charts, for a
-//! terminal and as SVG; [`report`] gives answers the shape that tools rely on; [`advice`] finds what
-//! would have gone better; [`bench`] measures.
+//! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
+//! sends; [`vault`] seals what must not be read from the disk; [`observe`] counts. [`picture`] turns data
+//! into charts, for a terminal and as SVG; [`report`] gives answers the shape that tools rely on;
+//! [`advice`] finds what would have gone better; [`bench`] measures.
 
 pub mod advice;
+pub mod api;
 pub mod bench;
+pub mod chance;
 pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod engine;
+pub mod housekeeping;
+pub mod listener;
+pub mod logging;
+pub mod node;
+pub mod observe;
 pub mod picture;
+pub mod replayer;
 pub mod report;
+pub mod signing_keys;
+pub mod vault;

@@ -10,14 +10,18 @@
 //! ```
 
 mod attempt;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod delivery;
 mod directory;
 mod error;
 mod event;
 mod maintenance;
+pub mod model;
 mod page;
 mod replay;
 mod settings;
+pub mod sqlite;
 mod store;
 
 pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};

@@ -108,6 +108,17 @@ struct Trial {
     pause: Span,
 }
 
+/// How many endpoints have their breaker in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BreakerCensus {
+    /// Everything passes.
+    pub passing: usize,
+    /// Nothing passes.
+    pub tripped: usize,
+    /// One request is under way to see whether the destination is back.
+    pub probing: usize,
+}
+
 /// A look at one lane from outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneView {
@@ -224,6 +235,19 @@ impl Dispatcher {
     /// How many attempts are under way or being recorded.
     pub fn flight_count(&self) -> usize {
         self.flights.len()
+    }
+
+    /// How the breakers of the endpoints it keeps in mind are.
+    pub fn breakers(&self) -> BreakerCensus {
+        let mut census = BreakerCensus::default();
+        for (_, lane) in &self.lanes {
+            match lane.gate.breaker().state() {
+                BreakerState::Passing => census.passing += 1,
+                BreakerState::Tripped { .. } => census.tripped += 1,
+                BreakerState::Probing { .. } => census.probing += 1,
+            }
+        }
+        census
     }
 
     /// A look at one lane, if it is in mind.

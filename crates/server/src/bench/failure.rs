@@ -88,9 +88,18 @@ impl Failure {
         move |error| Failure::Machine { what, error }
     }
 
-    /// Whether asking differently would help.
-    pub fn is_usage(&self) -> bool {
-        matches!(self, Failure::Usage(_))
+    /// 2 for what the person who asked can put right by asking differently, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::NotStarted { .. }
+            | Failure::Unanswered { .. }
+            | Failure::Refused { .. }
+            | Failure::Stalled { .. }
+            | Failure::Astray { .. }
+            | Failure::Broken(_)
+            | Failure::Machine { .. } => 1,
+        }
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Settings {
     pub rounds: usize,
     /// The pace where events do not come as fast as they can.
     pub per_second: f64,
+    /// Settings of the server that are not as usual, as `KEY=VALUE`.
+    pub set: Vec<String>,
     /// What is to be shown.
     pub scenarios: Vec<Scenario>,
     /// Only one of the two.
@@ -132,6 +134,7 @@ mod tests {
             connections: 64,
             rounds: 3,
             per_second: 100.0,
+            set: Vec::new(),
             scenarios: vec![Scenario::Throughput],
             only: None,
         }
@@ -157,7 +160,11 @@ mod tests {
         let here = format!("sqlite:{}", file!());
         let there = format!("sqlite:{}", env!("CARGO_MANIFEST_DIR"));
         assert!(settings(Some(&here)).check().is_ok());
-        assert!(settings(Some(&there)).check().is_err_and(|e| e.is_usage()));
+        assert!(
+            settings(Some(&there))
+                .check()
+                .is_err_and(|e| e.exit_code() == 2)
+        );
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Stage {
         let home = TempDir::with_prefix("posthaste-bench-")
             .map_err(Failure::machine("cannot make a folder for the store"))?;
         let admin_key = format!("ph_{}", hex(&chance::<24>()?));
-        let arguments = serve_arguments(&settings.store_in(home.path()), &admin_key);
+        let arguments = serve_arguments(settings, home.path(), &admin_key);
         let subject = Subject::start(Kind::Server, &arguments, None, home.path()).await?;
         let mut api = Api::connect(subject.address(), &admin_key).await?;
         api.ready().await?;
@@ -218,20 +218,22 @@ fn intake(address: SocketAddr, key: String) -> Intake {
     }
 }
 
-fn serve_arguments(store: &str, admin_key: &str) -> Vec<String> {
+fn serve_arguments(settings: &Settings, home: &Path, admin_key: &str) -> Vec<String> {
+    let store = settings.store_in(home);
     let words = [
         "serve",
         "--listen",
         "127.0.0.1:0",
         "--store",
-        store,
+        &store,
         "--admin-key",
         admin_key,
         "--allow-network",
         "127.0.0.0/8",
         "--allow-http",
     ];
-    words.map(str::to_owned).to_vec()
+    let set = settings.set.iter().flat_map(|set| ["--set", set]);
+    words.into_iter().chain(set).map(str::to_owned).collect()
 }
 
 fn chance<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {

@@ -12,7 +12,13 @@ use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
 use super::bench::{self, BenchArgs};
+use super::completions::CompletionsArgs;
+use super::listen::ListenArgs;
 use super::rate;
+use super::remote::args::Remote;
+use super::remote::send::SendArgs;
+use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
+use super::upkeep::{ROTATE_EXAMPLES, RotateArgs};
 
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
@@ -26,6 +32,9 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the server
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
     /// Look at a retry policy before it is used
     #[command(arg_required_else_help = true)]
     Policy {
@@ -39,6 +48,18 @@ pub enum Command {
     /// What the benchmark compares with
     #[command(hide = true)]
     BenchRelay,
+    /// Hand over an event, and follow it to its end
+    Send(Box<SendArgs>),
+    /// Receive webhooks here: verify, print, and fail as told
+    Listen(ListenArgs),
+    /// The API from a terminal.
+    #[command(flatten)]
+    Remote(Remote),
+    /// Put a new key in front of the master keys; the next start seals everything with it
+    #[command(after_help = ROTATE_EXAMPLES)]
+    RotateMasterKey(RotateArgs),
+    /// Print a script that lets a shell complete the command line
+    Completions(CompletionsArgs),
 }
 
 /// Ways to look at a retry policy.

@@ -23,6 +23,7 @@ Examples:
   posthaste bench
   posthaste bench --endpoints 10 --events 20000
   posthaste bench --scenario hanging --json
+  posthaste bench --set log.level=warn
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
 
 Without --scenario it runs throughput, then lag. Build with --release, on a machine with nothing else
@@ -55,6 +56,9 @@ pub struct BenchArgs {
     /// The pace where events do not come as fast as they can
     #[arg(long, value_name = "RATE", default_value = "100/s", value_parser = rate::limit)]
     pub rate: f64,
+    /// A setting of the server, as in `serve --set`; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// What to show; may be given several times
     #[arg(long, value_name = "NAME", value_enum)]
     pub scenario: Vec<Scenario>,
@@ -89,6 +93,7 @@ impl BenchArgs {
             connections: self.connections,
             rounds: self.rounds,
             per_second: self.rate.min(MAX_PER_SECOND),
+            set: self.set.clone(),
             scenarios,
             only: self.only.map(|only| match only {
                 Only::Relay => Kind::Relay,

@@ -6,9 +6,13 @@ use std::path::PathBuf;
 
 use posthaste_core::mistakes::Mistakes;
 
+use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
 use crate::bench;
+use crate::config::ConfigError;
+use crate::node::StartError;
 use crate::picture::terminal::printable;
+use crate::vault::VaultError;
 
 /// What keeps a command from being done. What the person can put right is told as usage.
 #[derive(Debug)]
@@ -57,6 +61,26 @@ pub enum Failure {
     Unprintable(io::Error),
     /// A benchmark came to no figures.
     Bench(bench::failure::Failure),
+    /// The server did not do what was asked.
+    Remote(Trouble),
+    /// The configuration is not right.
+    Misconfigured(ConfigError),
+    /// The certificates that the operator names cannot be used.
+    Roots(String),
+    /// The machine does not let us begin.
+    Unprepared(io::Error),
+    /// The server cannot start.
+    NotStarted(StartError),
+    /// The master keys cannot be changed.
+    NotRotated(VaultError),
+    /// Told to stop twice, the server did not wait.
+    Hurried,
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        Failure::Remote(trouble)
+    }
 }
 
 impl Failure {
@@ -67,15 +91,17 @@ impl Failure {
             | Failure::TooLarge { .. }
             | Failure::NotText { .. }
             | Failure::Malformed { .. }
-            | Failure::Mistaken { .. } => 2,
-            Failure::Unwritable { .. } | Failure::Unprintable(_) => 1,
-            Failure::Bench(failure) => {
-                if failure.is_usage() {
-                    2
-                } else {
-                    1
-                }
-            }
+            | Failure::Mistaken { .. }
+            | Failure::Misconfigured(_)
+            | Failure::Roots(_) => 2,
+            Failure::Unwritable { .. }
+            | Failure::Unprintable(_)
+            | Failure::Unprepared(_)
+            | Failure::NotStarted(_)
+            | Failure::NotRotated(_)
+            | Failure::Hurried => 1,
+            Failure::Remote(trouble) => trouble.exit_code(),
+            Failure::Bench(failure) => failure.exit_code(),
         }
     }
 }
@@ -107,6 +133,15 @@ impl fmt::Display for Failure {
             }
             Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
             Failure::Bench(failure) => failure.fmt(f),
+            Failure::Remote(trouble) => trouble.fmt(f),
+            Failure::Misconfigured(error) => error.fmt(f),
+            Failure::Roots(why) => f.write_str(why),
+            Failure::Unprepared(error) => write!(f, "this machine does not let us begin: {error}"),
+            Failure::NotStarted(error) => error.fmt(f),
+            Failure::NotRotated(error) => error.fmt(f),
+            Failure::Hurried => f.write_str(
+                "told to stop twice: what was in flight will be sent again at the next start",
+            ),
         }
     }
 }

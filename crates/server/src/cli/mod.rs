@@ -5,12 +5,19 @@
 
 pub mod args;
 pub mod bench;
+pub mod completions;
 pub mod explain;
 pub mod failure;
+pub mod listen;
 pub mod output;
 pub mod rate;
+pub mod remote;
+pub mod serve;
+pub mod serve_args;
 pub mod simulate;
 pub mod source;
+pub mod table;
+pub mod upkeep;
 
 use std::process::ExitCode;
 
@@ -32,11 +39,17 @@ pub fn run() -> ExitCode {
 
 fn obey(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Serve(args) => serve::run(&args),
         Command::Policy { command } => match command {
             PolicyCommand::Explain(args) => explain::run(&args),
             PolicyCommand::Simulate(args) => simulate::run(&args),
         },
         Command::Bench(args) => bench::run(&args),
         Command::BenchRelay => bench::relay(),
+        Command::Send(args) => remote::run_send(&args),
+        Command::Listen(args) => listen::run(args),
+        Command::Remote(asked) => remote::run(asked),
+        Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
+        Command::Completions(args) => completions::run(&args),
     }
 }

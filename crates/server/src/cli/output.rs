@@ -20,6 +20,11 @@ pub fn print_raw(text: &str) -> Result<(), Failure> {
     write(io::stdout().lock(), text)
 }
 
+/// Says something on standard error that is no answer and no complaint.
+pub fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
 /// Writes it all. A reader who has seen enough (`| head`) is no failure.
 fn write(mut out: impl Write, text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -49,6 +54,12 @@ pub fn complain(message: &str) {
         "{} {message}",
         terminal::styled(terminal::BAD.bold(), "error:")
     );
+}
+
+/// Says on standard error what helps a person and is no part of the answer.
+pub fn remark(message: &str) {
+    let message = terminal::styled(terminal::QUIET, &terminal::printable(message));
+    let _ = writeln!(anstream::stderr(), "{message}");
 }
 
 /// How wide an answer may be.

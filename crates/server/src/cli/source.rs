@@ -165,7 +165,7 @@ fn policy_in(name: &str, path: &Path, bytes: Vec<u8>) -> Result<RetryPolicy, Fai
 
 /// The same document in JSON. What JSON has no word for becomes a string, which no field that wants
 /// a number takes; `null` would count as absent.
-fn json_of(value: toml::Value) -> Value {
+pub(crate) fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
         toml::Value::Integer(number) => Value::from(number),
@@ -184,7 +184,7 @@ fn json_of(value: toml::Value) -> Value {
 }
 
 /// What is wrong with a TOML text, and where, in the words of a JSON error.
-fn toml_error(error: &toml::de::Error, text: &str) -> String {
+pub(crate) fn toml_error(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().trim().replace('\n', ", ");
     let before = error.span().and_then(|span| text.get(..span.start));
     let Some(before) = before else {

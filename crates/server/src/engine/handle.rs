@@ -1,17 +1,39 @@
 //! How the rest of the program speaks to the engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use posthaste_core::dispatcher::LaneView;
-use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::dispatcher::{BreakerCensus, Input, LaneView};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{DisabledReason, StoreError};
+use posthaste_store::{DisabledReason, HandOver, StoreError};
+use rustc_hash::FxHashSet;
+use tokio::sync::{oneshot, watch};
+
+use super::inbox::{Inbox, Message, Reply};
 
 /// The engine, as the rest of the program sees it. Clones speak to the same one.
 #[derive(Clone)]
 pub struct Engine {
-    _shared: Arc<()>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the handle and the shell share.
+pub(super) struct Shared {
+    pub(super) inbox: Arc<Inbox>,
+    in_flight: Mutex<FxHashSet<DeliveryId>>,
+    pub(super) phase: watch::Sender<Phase>,
+}
+
+/// How far the engine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It has not begun: what is on disk has not been looked at.
+    Starting,
+    /// It sends.
+    Running,
+    /// Everything it had begun is back and written down, and it begins nothing more.
+    Stopped,
 }
 
 /// Why the engine did not do what was asked.
@@ -37,6 +59,27 @@ pub enum Cancelled {
 }
 
 impl Engine {
+    /// An engine that has not been started. What the store hands over waits in it.
+    pub fn new() -> Engine {
+        Engine {
+            shared: Arc::new(Shared {
+                inbox: Arc::new(Inbox::default()),
+                in_flight: Mutex::default(),
+                phase: watch::Sender::new(Phase::Starting),
+            }),
+        }
+    }
+
+    /// Where the store is to put what it has accepted.
+    pub fn hand_over(&self) -> Arc<dyn HandOver> {
+        self.shared.inbox.clone()
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        *self.shared.phase.borrow()
+    }
+
     /// Enables, pauses, disables or deletes an endpoint. Answers when that is in force and on disk: no
     /// attempt to an endpoint that was shut begins after the answer.
     pub async fn stand(
@@ -45,8 +88,13 @@ impl Engine {
         standing: Standing,
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
-        let _ = (endpoint, standing, reason);
-        unreachable!("the engine is being built")
+        let asking = |reply| Message::Stand {
+            endpoint,
+            standing,
+            reason,
+            reply,
+        };
+        self.ask(asking).await
     }
 
     /// Calls a delivery off. Answers when that is on disk, or cannot be done.
@@ -55,34 +103,89 @@ impl Engine {
         endpoint: EndpointId,
         delivery: DeliveryId,
     ) -> Result<Cancelled, EngineError> {
-        let _ = (endpoint, delivery);
-        unreachable!("the engine is being built")
+        let asking = |reply| Message::Cancel {
+            endpoint,
+            delivery,
+            reply,
+        };
+        self.ask(asking).await
     }
 
     /// Something due at `due` was put on disk for an endpoint by other means than accepting it.
     pub fn work(&self, endpoint: EndpointId, due: Timestamp) {
-        let _ = (endpoint, due);
+        let work = Input::Work { endpoint, due };
+        self.shared.inbox.put(Message::Hear(work));
     }
 
     /// How an endpoint is configured was changed on disk.
     pub fn changed(&self, endpoint: EndpointId) {
-        let _ = endpoint;
+        self.shared.inbox.put(Message::Changed(endpoint));
+    }
+
+    /// What a tenant's endpoints inherit from it was changed on disk.
+    pub fn tenant_changed(&self, tenant: TenantId) {
+        self.shared.inbox.put(Message::TenantChanged(tenant));
     }
 
     /// A look at an endpoint's lane, if it has one at the moment.
     pub async fn lane(&self, endpoint: EndpointId) -> Result<Option<LaneView>, EngineError> {
-        let _ = endpoint;
-        unreachable!("the engine is being built")
+        self.ask(|reply| Message::Look { endpoint, reply }).await
+    }
+
+    /// How the breakers are.
+    pub async fn breakers(&self) -> Result<BreakerCensus, EngineError> {
+        self.ask(|reply| Message::Census { reply }).await
     }
 
     /// Whether a delivery is being sent, or its result is being written down.
     pub fn is_in_flight(&self, delivery: DeliveryId) -> bool {
-        let _ = delivery;
-        false
+        self.in_flight().contains(&delivery)
+    }
+
+    /// How many are being sent.
+    pub fn flight_count(&self) -> usize {
+        self.in_flight().len()
     }
 
     /// Every delivery that is being sent, the newest first.
     pub fn flights(&self) -> Vec<DeliveryId> {
-        Vec::new()
+        let mut flights: Vec<DeliveryId> = self.in_flight().iter().copied().collect();
+        flights.sort_unstable_by(|a, b| b.cmp(a));
+        flights
+    }
+
+    /// Begins nothing new, and waits until what was begun is back and written down.
+    pub async fn shut_down(&self) {
+        self.shared.inbox.put(Message::Shutdown);
+        let mut phase = self.shared.phase.subscribe();
+        // The sender is in `shared`, so it cannot be gone.
+        let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
+    }
+
+    async fn ask<T>(&self, asking: impl FnOnce(Reply<T>) -> Message) -> Result<T, EngineError> {
+        if self.phase() == Phase::Stopped {
+            return Err(EngineError::Stopped);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.put(asking(reply));
+        answer.await.unwrap_or(Err(EngineError::Stopped))
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, FxHashSet<DeliveryId>> {
+        self.shared.in_flight()
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Engine {
+        Engine::new()
+    }
+}
+
+impl Shared {
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, FxHashSet<DeliveryId>> {
+        self.in_flight
+            .lock()
+            .expect("nobody panics while holding it")
     }
 }

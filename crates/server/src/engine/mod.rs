@@ -1,7 +1,33 @@
 //! The shell around the dispatcher: it runs the commands and decides nothing.
 //!
-//! [`Engine`] is the handle that the rest of the program holds.
+//! One task owns the dispatcher. Everything it has to hear of arrives in the inbox; everything it says
+//! is done by tasks of their own (attempts, reads, sweeps) or by the store's writer (records), whose
+//! answers arrive in the inbox again. It promises:
+//!
+//! - an attempt that a panic or a fault of ours ends is reported as such: its place is free again, and
+//!   nothing is counted;
+//! - every question of the dispatcher is answered, however often the store must be asked;
+//! - whoever asked for something is answered when it is on disk;
+//! - on [`Engine::shut_down`] nothing new begins, and what was begun is written down.
+//!
+//! ```text
+//!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
+//!                         ▲        ├─▶ courier: card + goods ▸ sign ▸ egress ─▶ inbox
+//!                         │        ├─▶ store.record ───────────────────────────▶ inbox
+//!                         └────────┴── fetch, sweep, load
+//! ```
 
+mod cards;
+mod chronicle;
+mod courier;
 mod handle;
+mod inbox;
+mod pantry;
+mod shell;
+mod waiting;
 
-pub use handle::{Cancelled, Engine, EngineError};
+#[cfg(test)]
+mod tests;
+
+pub use handle::{Cancelled, Engine, EngineError, Phase};
+pub use shell::EngineSettings;

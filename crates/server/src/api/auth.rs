@@ -1,0 +1,183 @@
+//! Who calls, and what they may.
+//!
+//! A key is random and shown once; what is kept and compared is its SHA-256. An admin key
+//! reaches everything, a tenant's key its tenant only: whatever else is asked for with it does not
+//! exist. Keys and tenants are remembered for a while, so that the common request reads nothing.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use posthaste_core::id::TenantId;
+use posthaste_store::{ApiKey, Tenant};
+
+use super::App;
+use super::code::Code;
+use super::pace::Meter;
+use super::problem::{Noun, Problem};
+use crate::chance::hash_key;
+
+/// The longest key that is looked at.
+const MAX_KEY_CHARS: usize = 256;
+/// How many keys are remembered.
+pub(super) const MAX_KNOWN_KEYS: usize = 10_000;
+/// How many tenants are remembered.
+pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
+
+/// Who calls.
+#[derive(Clone)]
+pub enum Caller {
+    /// Nobody said.
+    Nobody,
+    /// Somebody with an admin key.
+    Admin,
+    /// Somebody with a tenant's key.
+    Tenant(Arc<KnownKey>, TenantId),
+}
+
+impl Caller {
+    /// Refuses everybody but an admin.
+    pub fn must_be_admin(&self) -> Result<(), Problem> {
+        match self {
+            Caller::Admin => Ok(()),
+            Caller::Tenant(..) => Err(Problem::forbidden()),
+            Caller::Nobody => Err(Problem::unauthorized()),
+        }
+    }
+}
+
+/// A key that was used lately.
+pub struct KnownKey {
+    pub(super) key: ApiKey,
+    pub(super) meter: Meter,
+}
+
+/// A tenant that was used lately.
+pub struct KnownTenant {
+    /// The tenant.
+    pub tenant: Tenant,
+    pub(super) meter: Arc<Meter>,
+}
+
+impl App {
+    /// Finds out who calls.
+    pub(super) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        let hash = hash_key(key);
+        if let Some(meter) = self.admin_keys.get(&hash) {
+            self.pace(meter)?;
+            return Ok(Caller::Admin);
+        }
+        let known = match self.keys.find(&hash) {
+            Ok(known) => known,
+            Err(asked) => {
+                let stored = self.store.key(hash).await?;
+                let key = stored.ok_or_else(Problem::unauthorized)?;
+                let known = Arc::new(KnownKey {
+                    key,
+                    meter: Meter::default(),
+                });
+                self.keys.put(asked, hash, known.clone());
+                known
+            }
+        };
+        self.pace(&known.meter)?;
+        match &known.key.tenant {
+            None => Ok(Caller::Admin),
+            Some(tenant) => {
+                let tenant = tenant.clone();
+                Ok(Caller::Tenant(known, tenant))
+            }
+        }
+    }
+
+    fn pace(&self, meter: &Meter) -> Result<(), Problem> {
+        let pace = self.settings.key_rate;
+        let now = self.clock.now().tick;
+        meter.spend(now, pace, 1).map_err(|wait| {
+            let detail = format!(
+                "This key may make {} requests a second, and {} at once. Wait as long as Retry-After says.",
+                pace.per_second, pace.burst
+            );
+            Problem::new(Code::RateLimited, detail).after(wait)
+        })
+    }
+
+    /// The tenant of this name, if this caller may see it.
+    pub(super) async fn tenant_for(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<Arc<KnownTenant>, Problem> {
+        let id = match caller {
+            Caller::Nobody => return Err(Problem::unauthorized()),
+            Caller::Admin => name.parse().map_err(|_| Problem::missing(Noun::Tenant))?,
+            Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
+            Caller::Tenant(..) => return Err(Problem::missing(Noun::Tenant)),
+        };
+        let asked = match self.tenants.find(&id) {
+            Ok(known) => return Ok(known),
+            Err(asked) => asked,
+        };
+        let stored = self.store.tenant(id.clone()).await?;
+        let tenant = stored.ok_or_else(|| Problem::missing(Noun::Tenant))?;
+        let known = Arc::new(KnownTenant {
+            tenant,
+            meter: self.meter_of(&id),
+        });
+        self.tenants.put(asked, id, known.clone());
+        Ok(known)
+    }
+
+    /// What a tenant has used up. It outlives changes of the tenant, or a change would give it all
+    /// back.
+    fn meter_of(&self, tenant: &TenantId) -> Arc<Meter> {
+        match self.meters.find(tenant) {
+            Ok(meter) => meter,
+            Err(asked) => {
+                let meter = Arc::new(Meter::default());
+                self.meters.put(asked, tenant.clone(), meter.clone());
+                meter
+            }
+        }
+    }
+
+    /// Forgets a tenant that was changed.
+    pub fn forget_tenant(&self, tenant: &TenantId) {
+        self.tenants.forget(|id, _| id == tenant);
+    }
+
+    /// Forgets the keys that `revoked` says yes to.
+    pub fn forget_keys(&self, revoked: impl Fn(&ApiKey) -> bool) {
+        self.keys.forget(|_, known| revoked(&known.key));
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = value.split_once(' ')?;
+    let key = key.trim();
+    let fits = scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_KEY_CHARS).contains(&key.len());
+    fits.then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bearer_key_is_a_key() {
+        let key = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().expect("a header"));
+            bearer(&headers).map(str::to_owned)
+        };
+        assert_eq!(key("Bearer ph_x"), Some("ph_x".to_owned()));
+        assert_eq!(key("bearer  ph_x "), Some("ph_x".to_owned()));
+        let long = format!("Bearer {}", "x".repeat(MAX_KEY_CHARS + 1));
+        for none in ["ph_x", "Basic ph_x", "Bearer ", "Bearer", &long] {
+            assert_eq!(key(none), None, "{none}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+}

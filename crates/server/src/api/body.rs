@@ -1,0 +1,171 @@
+//! Bodies, in both directions.
+//!
+//! A request's body is read up to a limit and within a time, and then strictly: UTF-8, JSON, no name
+//! twice, no bottomless nesting, no unknown field. What is wrong is told with its line or its field.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use posthaste_core::json;
+use posthaste_core::mistakes::{Fields, Mistakes};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::code::Code;
+use super::problem::Problem;
+
+/// Reads a whole body of at most `limit_bytes`. One that comes in one piece is not copied.
+pub async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    limit_bytes: u64,
+    timeout: Duration,
+) -> Result<Bytes, Problem> {
+    let announced = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit_bytes) {
+        return Err(Problem::too_large(limit_bytes));
+    }
+    match tokio::time::timeout(timeout, collect(body, limit_bytes)).await {
+        Ok(read) => read,
+        Err(_) => Err(Problem::new(
+            Code::RequestTimeout,
+            format!(
+                "The body did not arrive within {} s. Nothing was done; send it again.",
+                timeout.as_secs()
+            ),
+        )),
+    }
+}
+
+async fn collect(mut body: Body, limit_bytes: u64) -> Result<Bytes, Problem> {
+    let mut first = Bytes::new();
+    let mut joined: Option<BytesMut> = None;
+    let mut length_bytes: u64 = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| {
+            Problem::new(
+                Code::RequestTimeout,
+                "The connection ended before the body did. Nothing was done; send it again.",
+            )
+        })?;
+        // Trailers say nothing we want to know.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        length_bytes += data.len() as u64;
+        if length_bytes > limit_bytes {
+            return Err(Problem::too_large(limit_bytes));
+        }
+        if let Some(joined) = &mut joined {
+            joined.extend_from_slice(&data);
+        } else if first.is_empty() {
+            first = data;
+        } else {
+            let mut both = BytesMut::with_capacity(first.len() + data.len());
+            both.extend_from_slice(&first);
+            both.extend_from_slice(&data);
+            joined = Some(both);
+        }
+    }
+    Ok(joined.map_or(first, BytesMut::freeze))
+}
+
+/// Refuses a body that says it is something else than JSON. One that says nothing is taken as JSON.
+pub fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let refused = |what: &str| {
+        Err(Problem::new(
+            Code::UnsupportedMediaType,
+            format!("{what}; send `Content-Type: application/json` and the JSON as it is."),
+        ))
+    };
+    let is_json = headers
+        .get(CONTENT_TYPE)
+        .is_none_or(|value| is_json_type(value.as_bytes()));
+    if !is_json {
+        return refused("The body is not declared as JSON");
+    }
+    let is_plain = headers
+        .get(CONTENT_ENCODING)
+        .is_none_or(|value| value.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if !is_plain {
+        return refused("An encoded body is not taken");
+    }
+    Ok(())
+}
+
+fn is_json_type(value: &[u8]) -> bool {
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"application/json")
+}
+
+/// The body as text.
+pub fn text(bytes: &[u8]) -> Result<&str, Problem> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        Problem::new(
+            Code::MalformedJson,
+            format!(
+                "The body is not UTF-8: the byte at {} belongs to no character.",
+                error.valid_up_to()
+            ),
+        )
+    })
+}
+
+/// The body as JSON in which no object names a field twice.
+pub fn parse(bytes: &[u8]) -> Result<Value, Problem> {
+    json::parse(text(bytes)?).map_err(|error| malformed(&error))
+}
+
+/// What is wrong with a text that is no JSON.
+pub fn malformed(error: &serde_json::Error) -> Problem {
+    Problem::new(
+        Code::MalformedJson,
+        format!("The body is not valid JSON: {error}."),
+    )
+}
+
+/// Reads a JSON object with `reader`, which asks for the fields it knows; any other is a mistake.
+pub fn read_object<T>(
+    document: &Value,
+    reader: impl FnOnce(&mut Fields<'_, '_>) -> Option<T>,
+) -> Result<T, Problem> {
+    let mut mistakes = Mistakes::default();
+    let value = Fields::open(document, "", &mut mistakes).and_then(|mut fields| {
+        let value = reader(&mut fields);
+        fields.finish();
+        value
+    });
+    mistakes.into_result(value).map_err(Problem::invalid)
+}
+
+/// An answer in JSON.
+pub fn answer(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    let body = serde_json::to_vec(body).expect("answers are plain data");
+    answer_bytes(status, body.into())
+}
+
+/// An answer in JSON that is written out already.
+pub fn answer_bytes(status: StatusCode, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer with nothing in it.
+pub fn nothing() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}

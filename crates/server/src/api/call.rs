@@ -1,0 +1,130 @@
+//! One request on its way through: from a connection to its handler and back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use serde_json::Value;
+
+use super::App;
+use super::auth::{Caller, KnownTenant};
+use super::body;
+use super::paging::Query;
+use super::problem::{Noun, Problem};
+use super::route::{Access, Route, Takes};
+
+/// A request that may be answered: its key is known, and its tenant too.
+pub struct Call {
+    /// What the server is made of.
+    pub app: Arc<App>,
+    /// The route it came by.
+    pub route: &'static Route,
+    /// Who calls.
+    pub caller: Caller,
+    parts: Parts,
+    /// Never contended: a lock only lets calls be shared between threads, which a body alone cannot be.
+    body: Mutex<Body>,
+    tenant: Option<Arc<KnownTenant>>,
+}
+
+/// Answers a request that came by `route`.
+pub(super) async fn answer(
+    app: Arc<App>,
+    route: &'static Route,
+    request: Request<Body>,
+) -> Response<Body> {
+    match handle(app, route, request).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn handle(
+    app: Arc<App>,
+    route: &'static Route,
+    request: Request<Body>,
+) -> Result<Response<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    let (caller, tenant) = match route.access {
+        Access::Open => (Caller::Nobody, None),
+        Access::AnyKey => (app.authenticate(&parts.headers).await?, None),
+        Access::Admin => {
+            let caller = app.authenticate(&parts.headers).await?;
+            caller.must_be_admin()?;
+            (caller, None)
+        }
+        Access::Tenant => {
+            let caller = app.authenticate(&parts.headers).await?;
+            let name = segment(&parts, route.place_of("tenant"));
+            let tenant = app.tenant_for(&caller, name).await?;
+            (caller, Some(tenant))
+        }
+    };
+    let call = Call {
+        app,
+        route,
+        caller,
+        parts,
+        body: Mutex::new(body),
+        tenant,
+    };
+    if route.query.is_empty() && route.access != Access::Open {
+        call.query().finish()?;
+    }
+    (route.handler)(call).await
+}
+
+fn segment(parts: &Parts, place: usize) -> &str {
+    parts.uri.path().split('/').nth(place).unwrap_or_default()
+}
+
+impl Call {
+    /// The tenant in the path.
+    ///
+    /// # Panics
+    /// If the route is not a tenant's.
+    pub fn tenant(&self) -> &Arc<KnownTenant> {
+        self.tenant.as_ref().expect("the route is a tenant's")
+    }
+
+    /// The id that stands in the path under `name`. One that is no id names nothing.
+    pub fn id<T: std::str::FromStr>(&self, name: &str, noun: Noun) -> Result<T, Problem> {
+        segment(&self.parts, self.route.place_of(name))
+            .parse()
+            .map_err(|_| Problem::missing(noun))
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The query, to be read parameter by parameter.
+    pub fn query(&self) -> Query {
+        Query::read(self.parts.uri.query())
+    }
+
+    /// The body, of at most `limit_bytes`. It can be taken once.
+    pub async fn take_body(&mut self, limit_bytes: u64) -> Result<Bytes, Problem> {
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = std::mem::take(body);
+        let timeout = self.app.settings.body_timeout;
+        body::read(&self.parts.headers, body, limit_bytes, timeout).await
+    }
+
+    /// The body as JSON. Nothing at all is an empty object, where the route allows that.
+    pub async fn take_json(&mut self) -> Result<Value, Problem> {
+        let bytes = self.take_body(self.app.settings.body_bytes).await?;
+        let may_be_empty = match self.route.takes {
+            Takes::Nothing | Takes::OptionalJson(_) => true,
+            Takes::Json(_) => false,
+        };
+        if bytes.is_empty() && may_be_empty {
+            return Ok(Value::Object(serde_json::Map::new()));
+        }
+        body::check_json_type(&self.parts.headers)?;
+        body::parse(&bytes)
+    }
+}

@@ -1,0 +1,254 @@
+//! Reading what people write of an endpoint, for a new one and for a change alike.
+
+use posthaste_core::address::Destination;
+use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
+use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::sign::SigningKey;
+use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
+use posthaste_core::time::Span;
+use posthaste_store::{Endpoint, Tenant};
+use serde_json::{Map, Value};
+
+use super::headers;
+use crate::api::App;
+use crate::api::code::Code;
+use crate::api::form;
+use crate::api::problem::Problem;
+
+/// The longest description.
+pub(super) const MAX_DESCRIPTION_CHARS: usize = 1_024;
+/// The longest address of an owner, as RFC 5321 has it.
+pub(super) const MAX_EMAIL_BYTES: usize = 254;
+/// The shortest time one attempt may be given.
+pub(super) const MIN_TIMEOUT: Span = Span::from_secs(1);
+/// The longest time one attempt may be given.
+pub(super) const MAX_TIMEOUT: Span = Span::from_secs(60);
+
+/// What was read beside the endpoint itself.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// Its headers in the open, if they are to be replaced.
+    pub(super) headers: Option<Map<String, Value>>,
+    /// The key to begin with, if a new endpoint brings one.
+    pub(super) key: Option<SigningKey>,
+}
+
+/// Reads `document` into `endpoint`, which holds what there was before, or the defaults.
+pub(super) fn read(
+    app: &App,
+    tenant: &Tenant,
+    document: &Value,
+    endpoint: &mut Endpoint,
+    is_new: bool,
+) -> Result<Beside, Problem> {
+    let mut mistakes = Mistakes::default();
+    let mut beside = Beside::default();
+    let mut refused = None;
+    let mut asks_for = None;
+    form::read(document, &mut mistakes, |fields| {
+        refused = read_url(app, document, fields, endpoint, is_new);
+        read_plain(app, document, fields, endpoint);
+        let policy = form::policy(fields, "retry_policy");
+        asks_for = policy.as_ref().map(|(_, policy)| policy.clone());
+        let written = policy.map(|(written, _)| written);
+        form::take_option(
+            document,
+            "retry_policy",
+            written,
+            &mut endpoint.retry_policy,
+        );
+        let rate = read_rate(fields);
+        let default = || app.settings.rate_limit;
+        form::take(document, "rate_limit", rate, default, &mut endpoint.rate);
+        let own = headers::read(fields);
+        if document.get("headers").is_some() {
+            beside.headers = Some(own.unwrap_or_default());
+        }
+        if is_new {
+            beside.key = read_key(fields);
+        }
+    });
+    if let Some(policy) = asks_for {
+        let allowed = tenant.limits.max_attempts;
+        app.check_policy(&policy, allowed, "retry_policy", &mut mistakes);
+    }
+    if mistakes.is_empty() {
+        return Ok(beside);
+    }
+    // A URL with a code of its own is told as such, unless other things are wrong too.
+    let only_url = mistakes.iter().all(|mistake| mistake.field == "url");
+    let code = refused.filter(|_| only_url).unwrap_or(Code::Invalid);
+    Err(Problem::invalid_as(code, mistakes))
+}
+
+/// Reads the URL, and says which code its refusal has.
+fn read_url(
+    app: &App,
+    document: &Value,
+    fields: &mut Fields<'_, '_>,
+    endpoint: &mut Endpoint,
+    is_new: bool,
+) -> Option<Code> {
+    if is_new || document.get("url").is_some() {
+        fields.need("url");
+    }
+    let url = fields.text("url")?;
+    match Destination::parse(url, &app.settings.egress_rules) {
+        Ok(_) => {
+            endpoint.url = url.to_owned();
+            None
+        }
+        Err(refusal) => {
+            fields.wrong("url", refusal.to_string());
+            let unsafe_destination = Code::UnsafeDestination.as_str();
+            Some(if refusal.code() == unsafe_destination {
+                Code::UnsafeDestination
+            } else {
+                Code::InvalidUrl
+            })
+        }
+    }
+}
+
+fn read_plain(app: &App, document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endpoint) {
+    let name = "description";
+    let description = form::text(fields, name, MAX_DESCRIPTION_CHARS);
+    form::take(
+        document,
+        name,
+        description,
+        String::new,
+        &mut endpoint.description,
+    );
+    let name = "event_types";
+    let patterns = read_patterns(fields);
+    form::take(
+        document,
+        name,
+        patterns,
+        Vec::new,
+        &mut endpoint.event_types,
+    );
+    let name = "timeout";
+    let timeout = fields.span(name, MIN_TIMEOUT, MAX_TIMEOUT);
+    let default = || app.settings.timeout;
+    form::take(document, name, timeout, default, &mut endpoint.timeout);
+    let name = "max_in_flight";
+    let in_flight = fields.count(name, 1, MAX_IN_FLIGHT);
+    let default = || app.settings.max_in_flight;
+    form::take(
+        document,
+        name,
+        in_flight,
+        default,
+        &mut endpoint.max_in_flight,
+    );
+    let name = "ordered";
+    let ordered = form::flag(fields, name);
+    form::take(document, name, ordered, || false, &mut endpoint.ordered);
+    let name = "owner_email";
+    let email = read_email(fields);
+    form::take_option(document, name, email, &mut endpoint.owner_email);
+}
+
+fn read_patterns(fields: &mut Fields<'_, '_>) -> Option<Vec<Pattern>> {
+    let list = fields.list("event_types", MAX_PATTERNS)?;
+    let mut patterns = Vec::with_capacity(list.len());
+    for (index, value) in list.iter().enumerate() {
+        let read = match value.as_str() {
+            Some(text) => text.parse::<Pattern>().map_err(|error| error.to_string()),
+            None => Err("must be a string such as \"invoice.paid\"".to_owned()),
+        };
+        match read {
+            Ok(pattern) => patterns.push(pattern),
+            Err(message) => fields.wrong(&format!("event_types[{index}]"), message),
+        }
+    }
+    Some(patterns)
+}
+
+fn read_rate(fields: &mut Fields<'_, '_>) -> Option<RateLimit> {
+    let mut inner = fields.object("rate_limit")?;
+    inner.need("per_second");
+    let per_second = inner.number("per_second", MIN_PER_SECOND, MAX_PER_SECOND);
+    let burst = inner.count("burst", 1, MAX_BURST);
+    inner.finish();
+    let per_second = per_second?;
+    // Two seconds' worth, as in the default.
+    let usual = (per_second * 2.0).ceil().clamp(1.0, f64::from(MAX_BURST)) as u32;
+    Some(RateLimit {
+        per_second,
+        burst: burst.unwrap_or(usual),
+    })
+}
+
+fn read_email(fields: &mut Fields<'_, '_>) -> Option<String> {
+    let text = fields.text("owner_email")?;
+    if !is_plausible(text) {
+        fields.wrong(
+            "owner_email",
+            "must be one e-mail address, such as ops@example.com",
+        );
+    }
+    Some(text.to_owned())
+}
+
+/// Only whoever answers knows whether an address is right; this keeps out what cannot be one, and what
+/// would end a line of a mail's head.
+fn is_plausible(email: &str) -> bool {
+    let strange = |c: char| c.is_control() || c.is_whitespace() || "<>(),;:\"[]\\".contains(c);
+    let Some((local, domain)) = email.rsplit_once('@') else {
+        return false;
+    };
+    let labels = domain.split('.').all(|label| !label.is_empty());
+    email.len() <= MAX_EMAIL_BYTES
+        && !local.is_empty()
+        && !local.contains('@')
+        && labels
+        && !email.contains(strange)
+}
+
+fn read_key(fields: &mut Fields<'_, '_>) -> Option<SigningKey> {
+    let text = fields.text("secret")?;
+    match SigningKey::parse(text) {
+        Ok(key) => Some(key),
+        Err(error) => {
+            fields.wrong("secret", format!("is no secret: {error}"));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plausible_addresses_pass_and_others_do_not() {
+        for email in [
+            "ops@example.com",
+            "a+b@x.y",
+            "ü@example.com",
+            "ops@localhost",
+        ] {
+            assert!(is_plausible(email), "{email}");
+        }
+        let long = format!("{}@example.com", "x".repeat(MAX_EMAIL_BYTES));
+        for email in [
+            "",
+            "ops",
+            "@example.com",
+            "ops@",
+            "a@b@c",
+            "a b@c.d",
+            "a@b..c",
+            "a@.b",
+            "a@b.c\r\nBcc: x@y.z",
+            "a@b.c,d@e.f",
+            "A <a@b.c>",
+            &long,
+        ] {
+            assert!(!is_plausible(email), "{email}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! An endpoint's own headers: which may be set, and how they are kept.
+//!
+//! What frames a message, names a connection or is posthaste's own word to the receiver cannot be set;
+//! nor can a value smuggle in a line. They are kept sealed, as a JSON object of names and values.
+
+use http::{HeaderName, HeaderValue};
+use posthaste_core::mistakes::Fields;
+use serde_json::{Map, Value};
+
+/// The most headers an endpoint may have.
+pub(super) const MAX_HEADERS: usize = 20;
+/// The longest name.
+pub(super) const MAX_NAME_BYTES: usize = 128;
+/// The longest value.
+pub(super) const MAX_VALUE_BYTES: usize = 4_096;
+/// The most that names and values may take together.
+pub(super) const MAX_TOTAL_BYTES: usize = 8_192;
+
+/// Names that belong to the connection, the framing, or posthaste.
+const RESERVED: &[&str] = &[
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
+/// Beginnings of names that are posthaste's own.
+const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
+
+/// Reads the field `headers`.
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
+    let value = fields.value("headers")?;
+    let Some(given) = value.as_object() else {
+        fields.wrong("headers", "must be an object of names and values");
+        return None;
+    };
+    if given.len() > MAX_HEADERS {
+        let message = format!(
+            "must have at most {MAX_HEADERS} headers, not {}",
+            given.len()
+        );
+        fields.wrong("headers", message);
+        return None;
+    }
+    let mut seen: Vec<String> = Vec::new();
+    let mut total_bytes = 0;
+    for (name, value) in given {
+        let wrong = wrong_name(name).or_else(|| {
+            let lower = name.to_ascii_lowercase();
+            let twice = seen.contains(&lower);
+            seen.push(lower);
+            twice.then(|| "stands here twice; upper and lower case are the same name".to_owned())
+        });
+        if let Some(wrong) = wrong.or_else(|| wrong_value(value)) {
+            fields.wrong(&format!("headers.{name}"), wrong);
+        }
+        total_bytes += name.len() + value.as_str().map_or(0, str::len);
+    }
+    if total_bytes > MAX_TOTAL_BYTES {
+        let message = format!("must have at most {MAX_TOTAL_BYTES} bytes together");
+        fields.wrong("headers", message);
+    }
+    Some(given.clone())
+}
+
+fn wrong_name(name: &str) -> Option<String> {
+    if name.len() > MAX_NAME_BYTES || HeaderName::from_bytes(name.as_bytes()).is_err() {
+        return Some(format!(
+            "is not the name of a header: 1 to {MAX_NAME_BYTES} letters, digits or any of !#$%&'*+-.^_`|~"
+        ));
+    }
+    let name = name.to_ascii_lowercase();
+    let reserved = RESERVED.contains(&name.as_str())
+        || RESERVED_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+    reserved.then(|| "cannot be set: posthaste sets it itself, or never sends it".to_owned())
+}
+
+fn wrong_value(value: &Value) -> Option<String> {
+    let Some(value) = value.as_str() else {
+        return Some("must be a string".to_owned());
+    };
+    if value.len() > MAX_VALUE_BYTES {
+        return Some(format!(
+            "must have at most {MAX_VALUE_BYTES} bytes, not {}",
+            value.len()
+        ));
+    }
+    if HeaderValue::from_str(value).is_err() {
+        let message =
+            "must be visible ASCII and spaces: no line breaks or other control characters";
+        return Some(message.to_owned());
+    }
+    let padded = value.trim_ascii().len() != value.len();
+    padded.then(|| "must not begin or end with white space, which would not arrive".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::mistakes::Mistakes;
+    use serde_json::json;
+
+    fn wrong(headers: Value) -> Vec<String> {
+        let document = json!({"headers": headers});
+        let mut mistakes = Mistakes::default();
+        let mut fields = Fields::open(&document, "", &mut mistakes).expect("an object");
+        read(&mut fields);
+        mistakes.iter().map(|one| one.field.clone()).collect()
+    }
+
+    #[test]
+    fn ordinary_headers_pass() {
+        let headers = json!({"X-Team": "billing", "Authorization": "Bearer x", "X-Empty": ""});
+        assert!(wrong(headers).is_empty());
+    }
+
+    #[test]
+    fn nothing_can_be_smuggled_in() {
+        for (name, value) in [
+            ("X-Team", "a\r\nX-Evil: 1"),
+            ("X-Team", "a\nb"),
+            ("X-Team", "a\0"),
+            ("X-Team", "ä"),
+            ("X-Team", " a"),
+            ("X-Team\r\nX-Evil", "1"),
+            ("X Team", "1"),
+            ("X-Team:", "1"),
+            ("", "1"),
+            ("Host", "inner"),
+            ("content-LENGTH", "0"),
+            ("Transfer-Encoding", "chunked"),
+            ("Connection", "close"),
+            ("Webhook-Id", "1"),
+            ("POSTHASTE-attempt", "1"),
+            ("Content-Type", "text/plain"),
+        ] {
+            let field = format!("headers.{name}");
+            assert_eq!(wrong(json!({name: value})), [field], "{name}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn they_are_few_and_short() {
+        let many: Map<String, Value> = (0..=MAX_HEADERS)
+            .map(|number| (format!("X-{number}"), json!("1")))
+            .collect();
+        assert_eq!(wrong(Value::Object(many)), ["headers"]);
+        let long = "x".repeat(MAX_VALUE_BYTES);
+        assert!(wrong(json!({"X-A": long})).is_empty());
+        assert_eq!(
+            wrong(json!({"X-A": long, "X-B": long, "X-C": "1"})),
+            ["headers"]
+        );
+        assert_eq!(
+            wrong(json!({"X-A": "x".repeat(MAX_VALUE_BYTES + 1)})),
+            ["headers.X-A"]
+        );
+        assert_eq!(wrong(json!({"X-A": "1", "x-a": "2"})), ["headers.x-a"]);
+        assert_eq!(wrong(json!({"X-A": 1})), ["headers.X-A"]);
+        assert_eq!(wrong(json!(["X-A"])), ["headers"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! How an endpoint is: its breaker, what waits for it, and how it did lately.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::dispatcher::LaneView;
+use posthaste_core::lane::{BreakerState, Standing, TripReason};
+use posthaste_core::time::{Now, Timestamp};
+use posthaste_store::EndpointRow;
+use serde::Serialize;
+
+use super::find;
+use crate::api::body;
+use crate::api::call::Call;
+use crate::api::problem::Problem;
+
+#[derive(Serialize)]
+struct Shown {
+    breaker: ShownBreaker,
+    pending: u64,
+    in_flight: u32,
+    next_attempt_at: Option<String>,
+    consecutive_failures: u32,
+    success_ratio: f64,
+    latency_ms: Latency,
+}
+
+#[derive(Serialize)]
+struct ShownBreaker {
+    state: &'static str,
+    until: Option<String>,
+    reason: Option<TripReason>,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
+/// The breaker, whether the endpoint has a lane at the moment or not.
+enum Breaker {
+    Passing,
+    Tripped(Timestamp, TripReason),
+    Probing(TripReason),
+}
+
+impl Breaker {
+    fn of(lane: Option<&LaneView>, row: &EndpointRow, now: Now) -> Breaker {
+        match (lane.map(|lane| lane.breaker), row.health.trip) {
+            (Some(BreakerState::Passing), _) | (None, None) => Breaker::Passing,
+            (Some(BreakerState::Tripped { until, reason }), _) => {
+                Breaker::Tripped(now.wall_at(until), reason)
+            }
+            (Some(BreakerState::Probing { reason }), _) => Breaker::Probing(reason),
+            (None, Some(trip)) => Breaker::Tripped(trip.until, trip.reason),
+        }
+    }
+
+    fn shown(&self) -> ShownBreaker {
+        let (state, until, reason) = match self {
+            Breaker::Passing => ("passing", None, None),
+            Breaker::Tripped(until, reason) => ("tripped", Some(*until), Some(*reason)),
+            Breaker::Probing(reason) => ("probing", None, Some(*reason)),
+        };
+        ShownBreaker {
+            state,
+            until: until.map(|at| at.to_string()),
+            reason,
+        }
+    }
+}
+
+pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let row = find(&call).await?;
+    let endpoint = &row.endpoint;
+    let lane = app.engine.lane(endpoint.id).await?;
+    let now = app.clock.now();
+    let breaker = Breaker::of(lane.as_ref(), &row, now);
+    // Nothing is due at the beginning of time, so that all there is counts as still to come.
+    let ordered = endpoint.ordered;
+    let waiting = app.store.fetch(endpoint.id, Timestamp(0), 1, ordered);
+    let due = waiting.await?.next_due;
+    let health = lane.as_ref().map_or(&row.health, |lane| &lane.health);
+    let figures = app.observe.endpoint(endpoint.id);
+    let shown = Shown {
+        breaker: breaker.shown(),
+        pending: app.store.pending(endpoint.id),
+        in_flight: lane.as_ref().map_or(0, |lane| lane.in_flight),
+        next_attempt_at: due
+            .and_then(|due| next_attempt(due, &row, lane.as_ref(), &breaker, now))
+            .map(|at| at.to_string()),
+        consecutive_failures: health.consecutive_failures,
+        success_ratio: figures.success_ratio,
+        latency_ms: Latency {
+            p50: figures.p50_ms,
+            p99: figures.p99_ms,
+        },
+    };
+    Ok(body::answer(StatusCode::OK, &shown))
+}
+
+/// When the next attempt may go, of what is due at `due`: not before the breaker lets a probe pass,
+/// nor while the receiver asked to be left alone; and nobody knows when, while a person holds it.
+fn next_attempt(
+    due: Timestamp,
+    row: &EndpointRow,
+    lane: Option<&LaneView>,
+    breaker: &Breaker,
+    now: Now,
+) -> Option<Timestamp> {
+    match row.standing {
+        Standing::Enabled => {}
+        Standing::Paused | Standing::Disabled | Standing::Deleted => return None,
+    }
+    let quiet = match lane {
+        Some(lane) => now.wall_at(lane.quiet_until),
+        None => row.health.quiet_until.unwrap_or(due),
+    };
+    let allowed = match breaker {
+        Breaker::Passing | Breaker::Probing(_) => due,
+        Breaker::Tripped(until, _) => *until,
+    };
+    let quiet = if quiet > now.wall { quiet } else { due };
+    Some(due.max(quiet).max(allowed))
+}

@@ -1,0 +1,399 @@
+//! Endpoints: the URLs that events are delivered to.
+
+mod form;
+mod headers;
+mod health;
+mod schemas;
+mod secret;
+mod show;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{Health, Standing};
+use posthaste_core::sign::SigningKey;
+use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
+
+use super::call::Call;
+use super::code::Code;
+use super::problem::{Noun, Problem};
+use super::quota::too_many_endpoints;
+use super::route::{
+    Access, CURSOR, Content, Gives, Group, Handler, LIMIT, Parameter, Route, Takes, Verb,
+};
+use super::tenants::{MAX_TRIES, contended};
+use super::{body, paging};
+use crate::chance::fresh_secret;
+use crate::signing_keys::{SigningKeyring, reveal};
+use show::{seal_headers, shown};
+
+const ALL: &str = "/v1/tenants/{tenant}/endpoints";
+const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
+
+pub(super) static GROUP: Group = Group {
+    name: "Endpoints",
+    about: "The URLs that a tenant's events are delivered to. `event_types` says which; none means all.",
+    routes: &[
+        route(
+            Verb::Post,
+            ALL,
+            "create_endpoint",
+            "Adds an endpoint. Its signing secret is in the answer; later it is shown only on request.",
+            &[],
+            Takes::Json("NewEndpoint"),
+            &[Gives {
+                status: 201,
+                about: "The endpoint, with its `secret`.",
+                content: Content::Json("CreatedEndpoint"),
+            }],
+            &[
+                (403, Code::QuotaExceeded),
+                (422, Code::UnsafeDestination),
+                (422, Code::InvalidUrl),
+            ],
+            |call| Box::pin(create(call)),
+        ),
+        route(
+            Verb::Get,
+            ALL,
+            "list_endpoints",
+            "Lists a tenant's endpoints, newest first.",
+            &[LIMIT, CURSOR],
+            Takes::Nothing,
+            &[Gives {
+                status: 200,
+                about: "A page of endpoints.",
+                content: Content::List("Endpoint"),
+            }],
+            &[],
+            |call| Box::pin(list(call)),
+        ),
+        route(
+            Verb::Get,
+            ONE,
+            "get_endpoint",
+            "Shows an endpoint.",
+            &[],
+            Takes::Nothing,
+            THE_ENDPOINT,
+            &[],
+            |call| Box::pin(show_one(call)),
+        ),
+        route(
+            Verb::Patch,
+            ONE,
+            "update_endpoint",
+            "Changes an endpoint. What is absent stays; `null` goes back to the default.",
+            &[],
+            Takes::Json("EndpointChange"),
+            THE_ENDPOINT,
+            &[
+                (409, Code::Contended),
+                (422, Code::UnsafeDestination),
+                (422, Code::InvalidUrl),
+            ],
+            |call| Box::pin(change(call)),
+        ),
+        route(
+            Verb::Delete,
+            ONE,
+            "delete_endpoint",
+            "Deletes an endpoint. What still waited for it fails, and no attempt to it begins any more.",
+            &[],
+            Takes::Nothing,
+            &[Gives {
+                status: 204,
+                about: "It is gone.",
+                content: Content::Nothing,
+            }],
+            &[],
+            |call| Box::pin(delete(call)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/enable",
+            "enable_endpoint",
+            "Lets an endpoint take part again. What it missed can be replayed with `missed_since`.",
+            &[],
+            Takes::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[],
+            |call| Box::pin(stand(call, Wish::Enable)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/disable",
+            "disable_endpoint",
+            "Sends an endpoint nothing more. What waits for it fails; an attempt under way completes.",
+            &[],
+            Takes::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[],
+            |call| Box::pin(stand(call, Wish::Disable)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/pause",
+            "pause_endpoint",
+            "Holds an endpoint's deliveries. None is lost.",
+            &[],
+            Takes::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[(409, Code::WrongState)],
+            |call| Box::pin(stand(call, Wish::Pause)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/resume",
+            "resume_endpoint",
+            "Lets held deliveries go, gently, and says that a tripped breaker may close.",
+            &[],
+            Takes::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[(409, Code::WrongState)],
+            |call| Box::pin(stand(call, Wish::Resume)),
+        ),
+        route(
+            Verb::Get,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/secret",
+            "get_endpoint_secret",
+            "Shows the signing secret, and earlier ones that still sign along.",
+            &[],
+            Takes::Nothing,
+            THE_SECRET,
+            &[],
+            |call| Box::pin(secret::show(call)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/secret/rotate",
+            "rotate_endpoint_secret",
+            "Changes the signing secret. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
+            &[],
+            Takes::OptionalJson("Rotation"),
+            THE_SECRET,
+            &[(409, Code::WrongState), (409, Code::Contended)],
+            |call| Box::pin(secret::rotate(call)),
+        ),
+        route(
+            Verb::Get,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/health",
+            "get_endpoint_health",
+            "Shows how an endpoint is: its breaker, what waits for it, and how it did lately.",
+            &[],
+            Takes::Nothing,
+            &[Gives {
+                status: 200,
+                about: "How it is.",
+                content: Content::Json("EndpointHealth"),
+            }],
+            &[],
+            |call| Box::pin(health::show(call)),
+        ),
+    ],
+    schemas: schemas::all,
+};
+
+const THE_ENDPOINT: &[Gives] = &[Gives {
+    status: 200,
+    about: "The endpoint, as it is now.",
+    content: Content::Json("Endpoint"),
+}];
+
+const THE_SECRET: &[Gives] = &[Gives {
+    status: 200,
+    about: "The secret.",
+    content: Content::Json("EndpointSecret"),
+}];
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one for each column of the table"
+)]
+const fn route(
+    verb: Verb,
+    path: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    query: &'static [Parameter],
+    takes: Takes,
+    gives: &'static [Gives],
+    fails: &'static [(u16, Code)],
+    handler: Handler,
+) -> Route {
+    Route {
+        verb,
+        path,
+        name,
+        summary,
+        access: Access::Tenant,
+        query,
+        takes,
+        gives,
+        fails,
+        handler,
+    }
+}
+
+/// The endpoint in the path, if it is the tenant's and not deleted.
+pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
+    let id: EndpointId = call.id("endpoint", Noun::Endpoint)?;
+    let row = call.app.store.endpoint(id).await?;
+    row.filter(|row| {
+        row.endpoint.tenant == call.tenant().tenant.id && row.standing != Standing::Deleted
+    })
+    .ok_or_else(|| Problem::missing(Noun::Endpoint))
+}
+
+async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let tenant = &call.tenant().tenant;
+    let now = app.clock.wall();
+    let mut endpoint = Endpoint {
+        id: app.mint(),
+        tenant: tenant.id.clone(),
+        url: String::new(),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: app.settings.timeout,
+        max_in_flight: app.settings.max_in_flight,
+        rate: app.settings.rate_limit,
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        owner_email: None,
+        created_at: now,
+        revision: 0,
+    };
+    let beside = form::read(app, tenant, &document, &mut endpoint, true)?;
+    let headers = beside.headers.unwrap_or_default();
+    endpoint.sealed_headers = seal_headers(app, &endpoint, &headers);
+    let key = beside.key;
+    let key = key.unwrap_or_else(|| SigningKey::Shared(fresh_secret()));
+    let plain = reveal(&key);
+    endpoint.sealed_keys = secret::seal(app, &endpoint, &SigningKeyring::new(key));
+    let allowed = app.endpoints_allowed(tenant);
+    let inserted = app.store.create_endpoint(now, endpoint.clone(), allowed);
+    match inserted.await? {
+        Insertion::Created => {
+            let row = EndpointRow {
+                endpoint,
+                standing: Standing::Enabled,
+                disabled_reason: None,
+                health: Health::default(),
+            };
+            let mut shown = shown(app, tenant, &row)?;
+            shown.secret = Some(plain);
+            Ok(body::answer(StatusCode::CREATED, &shown))
+        }
+        Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
+        Insertion::TooMany => Err(too_many_endpoints(allowed)),
+        Insertion::Taken => Err(Problem::internal(&"a fresh id was taken")),
+    }
+}
+
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    query.finish()?;
+    let tenant = &call.tenant().tenant;
+    let page = call.app.store.endpoints(tenant.id.clone(), page).await?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for row in &page.items {
+        items.push(shown(&call.app, tenant, row)?);
+    }
+    let page = posthaste_store::Page {
+        items,
+        next: page.next,
+    };
+    Ok(paging::answer(page, |shown| shown))
+}
+
+async fn show_one(call: Call) -> Result<Response<Body>, Problem> {
+    let row = find(&call).await?;
+    answer_with(&call, &row)
+}
+
+fn answer_with(call: &Call, row: &EndpointRow) -> Result<Response<Body>, Problem> {
+    let shown = shown(&call.app, &call.tenant().tenant, row)?;
+    Ok(body::answer(StatusCode::OK, &shown))
+}
+
+async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    for _ in 0..MAX_TRIES {
+        let mut row = find(&call).await?;
+        let tenant = &call.tenant().tenant;
+        let beside = form::read(app, tenant, &document, &mut row.endpoint, false)?;
+        if let Some(headers) = &beside.headers {
+            row.endpoint.sealed_headers = seal_headers(app, &row.endpoint, headers);
+        }
+        let now = app.clock.wall();
+        let replaced = app.store.replace_endpoint(now, row.endpoint.clone());
+        match replaced.await? {
+            Replaced::Done => {
+                app.engine.changed(row.endpoint.id);
+                return answer_with(&call, &row);
+            }
+            Replaced::Outdated => {}
+            Replaced::Gone => return Err(Problem::missing(Noun::Endpoint)),
+        }
+    }
+    Err(contended())
+}
+
+async fn delete(call: Call) -> Result<Response<Body>, Problem> {
+    let id = find(&call).await?.endpoint.id;
+    let engine = &call.app.engine;
+    engine.stand(id, Standing::Deleted, None).await?;
+    Ok(body::nothing())
+}
+
+/// What is wished of an endpoint's standing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Enable,
+    Disable,
+    Pause,
+    Resume,
+}
+
+async fn stand(mut call: Call, wish: Wish) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    body::read_object(&document, |_| Some(()))?;
+    let row = find(&call).await?;
+    if let Some((standing, reason)) = next_standing(wish, row.standing)? {
+        let engine = &call.app.engine;
+        engine.stand(row.endpoint.id, standing, reason).await?;
+    }
+    let row = find(&call).await?;
+    answer_with(&call, &row)
+}
+
+/// How the endpoint shall stand, or nothing if it stands so already.
+fn next_standing(
+    wish: Wish,
+    standing: Standing,
+) -> Result<Option<(Standing, Option<DisabledReason>)>, Problem> {
+    match (wish, standing) {
+        (_, Standing::Deleted) => Err(Problem::missing(Noun::Endpoint)),
+        // To one that is enabled it still says that a tripped breaker may close.
+        (Wish::Enable, Standing::Enabled | Standing::Paused | Standing::Disabled)
+        | (Wish::Resume, Standing::Enabled | Standing::Paused) => {
+            Ok(Some((Standing::Enabled, None)))
+        }
+        // Why it was disabled in the first place stays known.
+        (Wish::Disable, Standing::Disabled) | (Wish::Pause, Standing::Paused) => Ok(None),
+        (Wish::Disable, Standing::Enabled | Standing::Paused) => {
+            Ok(Some((Standing::Disabled, Some(DisabledReason::Manual))))
+        }
+        (Wish::Pause, Standing::Enabled) => Ok(Some((Standing::Paused, None))),
+        (Wish::Pause | Wish::Resume, Standing::Disabled) => Err(Problem::new(
+            Code::WrongState,
+            "The endpoint is disabled, so nothing waits for it. Enable it first: POST …/enable.",
+        )),
+    }
+}

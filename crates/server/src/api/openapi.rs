@@ -1,0 +1,214 @@
+//! The OpenAPI 3.1 document, made of the routes.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::code::Code;
+use super::problem::PROBLEM_JSON;
+use super::route::{Access, Content, Group, Route, Takes};
+use super::routes::GROUPS;
+
+/// The document as text. It never changes while the process lives.
+pub(super) fn document_bytes() -> Bytes {
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let make = || {
+        let text = serde_json::to_vec_pretty(&document()).expect("plain data");
+        Bytes::from(text)
+    };
+    DOCUMENT.get_or_init(make).clone()
+}
+
+/// The document.
+pub fn document() -> Value {
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    schemas.insert("Problem".to_owned(), problem_schema());
+    for group in GROUPS {
+        for schema in (group.schemas)() {
+            let earlier = schemas.insert(schema.name.to_owned(), schema.shape);
+            assert!(earlier.is_none(), "two shapes are called {}", schema.name);
+        }
+        for route in group.routes {
+            let path = paths.entry(route.path).or_insert_with(|| json!({}));
+            path[route.verb.as_str().to_lowercase()] = operation(group, route);
+        }
+    }
+    let tags: Vec<Value> = GROUPS
+        .iter()
+        .map(|group| json!({"name": group.name, "description": group.about}))
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "posthaste",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Delivers webhooks and keeps its word about them.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": tags,
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    })
+}
+
+fn operation(group: &Group, route: &Route) -> Value {
+    let mut operation = json!({
+        "operationId": route.name,
+        "tags": [group.name],
+        "summary": route.summary,
+        "description": access_in_words(route.access),
+        "responses": responses(route),
+    });
+    let parameters = parameters(route);
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
+    }
+    operation["security"] = match route.access {
+        Access::Open => json!([]),
+        Access::AnyKey | Access::Admin | Access::Tenant => json!([{"key": []}]),
+    };
+    let (schema, required) = match route.takes {
+        Takes::Nothing => return operation,
+        Takes::Json(schema) => (schema, true),
+        Takes::OptionalJson(schema) => (schema, false),
+    };
+    operation["requestBody"] = json!({
+        "required": required,
+        "content": {"application/json": {"schema": reference(schema)}},
+    });
+    operation
+}
+
+/// Who may call, in words.
+pub(super) fn access_in_words(access: Access) -> &'static str {
+    match access {
+        Access::Open => "Needs no key.",
+        Access::AnyKey => "Needs any valid key.",
+        Access::Admin => "Needs an admin key.",
+        Access::Tenant => "Needs an admin key, or a key of the tenant.",
+    }
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+/// What each name in a path stands for.
+pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
+    path.split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| {
+            let about = match name {
+                "tenant" => "The tenant's id.",
+                "key" => "The key's id, `key_…`.",
+                "endpoint" => "The endpoint's id, `ep_…`.",
+                "event" => "The event's id, `evt_…`.",
+                "delivery" => "The delivery's id, `dlv_…`.",
+                "replay" => "The replay's id, `rpl_…`.",
+                other => unreachable!("nobody has said what {other} in a path means"),
+            };
+            (name, about)
+        })
+        .collect()
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let in_path = path_names(route.path).into_iter().map(|(name, about)| {
+        json!({
+            "name": name, "in": "path", "required": true,
+            "description": about, "schema": {"type": "string"},
+        })
+    });
+    let in_query = route.query.iter().map(|parameter| {
+        json!({
+            "name": parameter.name, "in": "query", "required": false,
+            "description": parameter.about, "schema": (parameter.shape)(),
+        })
+    });
+    in_path.chain(in_query).collect()
+}
+
+fn responses(route: &Route) -> Value {
+    let mut responses = Map::new();
+    for gives in route.gives {
+        let mut response = json!({"description": gives.about});
+        match gives.content {
+            Content::Nothing => {}
+            Content::Json(schema) => {
+                response["content"] = json!({"application/json": {"schema": reference(schema)}});
+            }
+            Content::List(schema) => {
+                response["content"] =
+                    json!({"application/json": {"schema": list_schema(reference(schema))}});
+            }
+            Content::Other(media_type) => {
+                response["content"] = json!({media_type: {}});
+            }
+        }
+        responses.insert(gives.status.to_string(), response);
+    }
+    let fails = route.all_fails();
+    for chunk in fails.chunk_by(|(one, _), (other, _)| one == other) {
+        let words: Vec<String> = chunk
+            .iter()
+            .map(|(_, code)| format!("`{}`: {}", code.as_str(), code.title()))
+            .collect();
+        let response = json!({
+            "description": words.join("; "),
+            "content": {PROBLEM_JSON: {"schema": reference("Problem")}},
+        });
+        responses.insert(chunk[0].0.to_string(), response);
+    }
+    Value::Object(responses)
+}
+
+fn list_schema(item: Value) -> Value {
+    json!({
+        "type": "object",
+        "required": ["data", "next_cursor"],
+        "properties": {
+            "data": {"type": "array", "items": item},
+            "next_cursor": {"type": ["string", "null"]},
+        },
+        "additionalProperties": false,
+    })
+}
+
+fn problem_schema() -> Value {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    json!({
+        "type": "object",
+        "description": "What went wrong, after RFC 9457.",
+        "required": ["type", "title", "status", "detail", "code"],
+        "properties": {
+            "type": {"type": "string", "description": "Where the error is explained."},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "What is wrong here and now, and what to do."},
+            "code": {"enum": codes},
+            "errors": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["field", "message"],
+                    "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+                    "additionalProperties": false,
+                },
+            },
+        },
+        "additionalProperties": false,
+        "examples": [{
+            "type": "/docs/errors#not_found",
+            "title": "There is no such thing",
+            "status": 404,
+            "detail": "There is no such endpoint. Check the id in the path.",
+            "code": "not_found",
+        }],
+    })
+}

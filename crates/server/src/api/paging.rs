@@ -1,0 +1,254 @@
+//! Queries, and lists a page at a time.
+//!
+//! A query is read as strictly as a body: a parameter nobody knows, or given twice, is a mistake with
+//! its name. A cursor is opaque: it says where a list goes on, and reads back only as what it was.
+
+use axum::body::Body;
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use http::{Response, StatusCode};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::mistakes::Mistakes;
+use posthaste_core::time::Timestamp;
+use posthaste_store::{Page, PageRequest};
+use serde::Serialize;
+
+use super::body;
+use super::problem::Problem;
+
+/// How many items a page has, unless the caller says otherwise.
+pub const DEFAULT_LIMIT: usize = 50;
+/// The most items a page may have.
+pub const MAX_LIMIT: usize = 250;
+/// The longest query that is read.
+const MAX_QUERY_BYTES: usize = 8_192;
+/// The most parameters that are read.
+const MAX_PARAMETERS: usize = 32;
+
+/// A query, read parameter by parameter.
+pub struct Query {
+    given: Vec<(String, String)>,
+    asked: Vec<&'static str>,
+    mistakes: Mistakes,
+}
+
+impl Query {
+    /// Reads what stands after the question mark.
+    pub fn read(raw: Option<&str>) -> Query {
+        let raw = raw.unwrap_or_default();
+        let mut mistakes = Mistakes::default();
+        let mut given: Vec<(String, String)> = Vec::new();
+        if raw.len() > MAX_QUERY_BYTES {
+            let message = format!("must have at most {MAX_QUERY_BYTES} bytes");
+            mistakes.note("query", message);
+        } else {
+            for (name, value) in url::form_urlencoded::parse(raw.as_bytes()).into_owned() {
+                if given.iter().any(|(earlier, _)| *earlier == name) {
+                    mistakes.note(name, "is given twice");
+                } else if given.len() < MAX_PARAMETERS {
+                    given.push((name, value));
+                } else {
+                    mistakes.note(name, "is one parameter too many");
+                    break;
+                }
+            }
+        }
+        Query {
+            given,
+            asked: Vec::new(),
+            mistakes,
+        }
+    }
+
+    /// The parameter as it stands. An empty one counts as absent.
+    pub fn text(&mut self, name: &'static str) -> Option<String> {
+        self.asked.push(name);
+        let (_, value) = self.given.iter().find(|(given, _)| given == name)?;
+        (!value.is_empty()).then(|| value.clone())
+    }
+
+    /// The parameter, read as something that says what is wrong with it.
+    pub fn parsed<T>(&mut self, name: &'static str) -> Option<T>
+    where
+        T: std::str::FromStr,
+        T::Err: std::fmt::Display,
+    {
+        let text = self.text(name)?;
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.wrong(name, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Notes a mistake in a parameter.
+    pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
+        self.mistakes.note(name, message);
+    }
+
+    /// Which page is asked for.
+    pub fn page<K: Cursor>(&mut self) -> PageRequest<K> {
+        let limit = match self.text("limit") {
+            None => DEFAULT_LIMIT,
+            Some(text) => match text.parse() {
+                Ok(limit) if (1..=MAX_LIMIT).contains(&limit) => limit,
+                Ok(_) | Err(_) => {
+                    let message = format!("must be a whole number from 1 to {MAX_LIMIT}");
+                    self.wrong("limit", message);
+                    DEFAULT_LIMIT
+                }
+            },
+        };
+        let before = self.text("cursor").and_then(|text| {
+            let cursor = decode(&text);
+            if cursor.is_none() {
+                self.wrong(
+                    "cursor",
+                    "must be the next_cursor of an earlier page of the same list",
+                );
+            }
+            cursor
+        });
+        PageRequest { limit, before }
+    }
+
+    /// Ends the reading: every parameter nobody asked for is a mistake.
+    pub fn finish(mut self) -> Result<(), Problem> {
+        let known = self.asked.join(", ");
+        for (name, _) in &self.given {
+            if !self.asked.iter().any(|asked| asked == name) {
+                let message = if known.is_empty() {
+                    "is not a known parameter; this path takes none".to_owned()
+                } else {
+                    format!("is not a known parameter; known here: {known}")
+                };
+                self.mistakes.note(name.clone(), message);
+            }
+        }
+        if self.mistakes.is_empty() {
+            Ok(())
+        } else {
+            Err(Problem::invalid(self.mistakes))
+        }
+    }
+}
+
+/// Where a list goes on.
+pub trait Cursor: Sized {
+    /// Tells cursors of different lists apart.
+    const MARK: u8;
+
+    /// The place as bytes.
+    fn to_bytes(&self) -> Vec<u8>;
+
+    /// The place that was written as these bytes.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+}
+
+macro_rules! id_cursors {
+    ($($id:ident = $mark:literal;)*) => {$(
+        impl Cursor for $id {
+            const MARK: u8 = $mark;
+
+            fn to_bytes(&self) -> Vec<u8> {
+                self.0.to_be_bytes().to_vec()
+            }
+
+            fn from_bytes(bytes: &[u8]) -> Option<$id> {
+                Some($id(u128::from_be_bytes(bytes.try_into().ok()?)))
+            }
+        }
+    )*};
+}
+
+id_cursors! {
+    EndpointId = 1;
+    EventId = 2;
+    DeliveryId = 3;
+    ReplayId = 4;
+    KeyId = 5;
+}
+
+impl Cursor for (Timestamp, TenantId) {
+    const MARK: u8 = 6;
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.0.0.to_be_bytes().to_vec();
+        bytes.extend_from_slice(self.1.as_str().as_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<(Timestamp, TenantId)> {
+        let (at, tenant) = bytes.split_first_chunk::<8>()?;
+        let tenant = std::str::from_utf8(tenant).ok()?.parse().ok()?;
+        Some((Timestamp(u64::from_be_bytes(*at)), tenant))
+    }
+}
+
+fn encode<K: Cursor>(place: &K) -> String {
+    let mut bytes = vec![K::MARK];
+    bytes.extend(place.to_bytes());
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn decode<K: Cursor>(text: &str) -> Option<K> {
+    let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+    let (mark, place) = bytes.split_first()?;
+    (*mark == K::MARK).then(|| K::from_bytes(place)).flatten()
+}
+
+#[derive(Serialize)]
+struct Listed<T> {
+    data: Vec<T>,
+    next_cursor: Option<String>,
+}
+
+/// The answer to a request for a page, each item shown by `show`.
+pub fn answer<T, K: Cursor, S: Serialize>(
+    page: Page<T, K>,
+    show: impl FnMut(T) -> S,
+) -> Response<Body> {
+    let listed = Listed {
+        next_cursor: page.next.as_ref().map(encode),
+        data: page.items.into_iter().map(show).collect(),
+    };
+    body::answer(StatusCode::OK, &listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(problem: Problem) -> Vec<String> {
+        let errors = problem.errors.expect("mistakes");
+        errors.iter().map(|mistake| mistake.field.clone()).collect()
+    }
+
+    #[test]
+    fn cursors_read_back_as_what_they_were_and_as_nothing_else() {
+        let place = EventId(42);
+        let text = encode(&place);
+        assert_eq!(decode(&text), Some(place));
+        assert_eq!(decode::<DeliveryId>(&text), None);
+        let place = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
+        assert_eq!(decode(&encode(&place)), Some(place));
+        for rubbish in ["", "!", "AQ", "AQAA", "BgAAAAAAAAAH", "%00"] {
+            assert_eq!(decode::<EndpointId>(rubbish), None, "{rubbish}");
+            assert_eq!(decode::<(Timestamp, TenantId)>(rubbish), None, "{rubbish}");
+        }
+    }
+
+    #[test]
+    fn every_wrong_parameter_is_told() {
+        let mut query = Query::read(Some("limit=0&cursor=x&foo=1&foo=2&limit=3"));
+        let _: PageRequest<EventId> = query.page();
+        let problem = query.finish().expect_err("mistakes");
+        assert_eq!(fields(problem), ["foo", "limit", "limit", "cursor", "foo"]);
+        for raw in [None, Some(""), Some("limit=&cursor="), Some("limit=250")] {
+            let mut query = Query::read(raw);
+            let _: PageRequest<EventId> = query.page();
+            assert_eq!(query.finish(), Ok(()), "{raw:?}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Errors as callers get them: RFC 9457, `application/problem+json`.
+//!
+//! Every error has a stable [`Code`], says what is wrong, and what to do. One that waiting would mend
+//! says how long in `Retry-After`. None tells of another tenant, an address or a secret.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use posthaste_core::mistakes::Mistakes;
+use posthaste_core::time::Span;
+use posthaste_store::StoreError;
+use serde::Serialize;
+
+use super::code::Code;
+use crate::engine::EngineError;
+
+/// How long to wait before asking again, when nothing better is known.
+const SHORT_WAIT: Span = Span::from_secs(1);
+/// How long to wait for somebody to make room on a disk, or to mend a store.
+const LONG_WAIT: Span = Span::from_secs(10);
+
+/// The kind of body that tells of a problem.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// An error, on its way to a caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What it is.
+    pub code: Code,
+    /// The status it is answered with.
+    pub status: StatusCode,
+    /// What is wrong here and now, and what to do.
+    pub detail: Cow<'static, str>,
+    /// What is wrong with which field.
+    pub errors: Option<Mistakes>,
+    /// How long to wait before asking again.
+    pub retry_after: Option<Span>,
+    /// The methods that would be allowed.
+    allow: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<&'a Mistakes>,
+}
+
+/// The kinds of things that can be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noun {
+    /// A path that leads nowhere.
+    Path,
+    /// A tenant.
+    Tenant,
+    /// A key.
+    Key,
+    /// An endpoint.
+    Endpoint,
+    /// An event.
+    Event,
+    /// A delivery.
+    Delivery,
+    /// A replay.
+    Replay,
+}
+
+impl Noun {
+    fn missing(self) -> &'static str {
+        match self {
+            Noun::Path => "There is nothing at this path. GET /docs lists every path.",
+            Noun::Tenant => "There is no such tenant. Check the id in the path.",
+            Noun::Key => "There is no such key. Check the id in the path.",
+            Noun::Endpoint => "There is no such endpoint. Check the id in the path.",
+            Noun::Event => "There is no such event. Check the id in the path.",
+            Noun::Delivery => "There is no such delivery. Check the id in the path.",
+            Noun::Replay => "There is no such replay. Check the id in the path.",
+        }
+    }
+}
+
+impl Problem {
+    /// A problem with the usual status of its code.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem {
+            code,
+            status: code.status(),
+            detail: detail.into(),
+            errors: None,
+            retry_after: None,
+            allow: None,
+        }
+    }
+
+    /// Something is not there, or belongs to somebody else: nobody can tell which.
+    pub fn missing(noun: Noun) -> Problem {
+        Problem::new(Code::NotFound, noun.missing())
+    }
+
+    /// The key is missing or unknown.
+    pub fn unauthorized() -> Problem {
+        Problem::new(
+            Code::Unauthorized,
+            "Send the header `Authorization: Bearer KEY` with a key that has not been revoked.",
+        )
+    }
+
+    /// A tenant's key where an admin key is needed.
+    pub fn forbidden() -> Problem {
+        Problem::new(Code::Forbidden, "This needs an admin key.")
+    }
+
+    /// The path takes these methods only.
+    pub fn method_not_allowed(allow: String) -> Problem {
+        let detail = format!("This path takes {allow}.");
+        Problem {
+            allow: Some(allow),
+            ..Problem::new(Code::MethodNotAllowed, detail)
+        }
+    }
+
+    /// Fields are wrong.
+    pub fn invalid(mistakes: Mistakes) -> Problem {
+        Problem::invalid_as(Code::Invalid, mistakes)
+    }
+
+    /// Fields are wrong, in a way that has a code of its own.
+    pub fn invalid_as(code: Code, mistakes: Mistakes) -> Problem {
+        let mut detail = String::new();
+        for mistake in mistakes.iter() {
+            if !detail.is_empty() {
+                detail.push_str("; ");
+            }
+            let field = match mistake.field.as_str() {
+                "" => "the body",
+                field => field,
+            };
+            detail.push_str(field);
+            detail.push(' ');
+            detail.push_str(&mistake.message);
+        }
+        detail.push('.');
+        Problem {
+            errors: Some(mistakes),
+            ..Problem::new(code, detail)
+        }
+    }
+
+    /// One field is wrong.
+    pub fn invalid_field(field: &str, message: impl Into<String>) -> Problem {
+        let mut mistakes = Mistakes::default();
+        mistakes.note(field, message);
+        Problem::invalid(mistakes)
+    }
+
+    /// The body is larger than `limit_bytes`.
+    pub fn too_large(limit_bytes: u64) -> Problem {
+        let detail = format!("The body may have at most {limit_bytes} bytes.");
+        Problem::new(Code::TooLarge, detail)
+    }
+
+    /// Asking again after `wait` helps.
+    pub fn after(mut self, wait: Span) -> Problem {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// With another status than the usual one.
+    pub fn with_status(mut self, status: StatusCode) -> Problem {
+        self.status = status;
+        self
+    }
+
+    /// A fault of ours. What it is goes to the log and not to the caller.
+    pub fn internal(why: &dyn std::fmt::Display) -> Problem {
+        tracing::error!(%why, "a request failed for a fault of the server");
+        Problem::new(
+            Code::Internal,
+            "A fault of the server kept it from answering. Its log says what happened.",
+        )
+    }
+
+    /// The whole answer.
+    pub fn into_response(self) -> Response<Body> {
+        let told = Told {
+            r#type: format!("/docs/errors#{}", self.code.as_str()),
+            title: self.code.title(),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code.as_str(),
+            errors: self.errors.as_ref(),
+        };
+        let body = serde_json::to_vec(&told).expect("a problem is plain data");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_millis().div_ceil(1_000).max(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.code == Code::Unauthorized {
+            insert_text(headers, WWW_AUTHENTICATE, "Bearer");
+        }
+        if let Some(allow) = &self.allow {
+            insert_text(headers, ALLOW, allow);
+        }
+        response
+    }
+}
+
+fn insert_text(headers: &mut http::HeaderMap, name: HeaderName, text: &str) {
+    let value = HeaderValue::from_str(text).expect("our own words are visible ASCII");
+    headers.insert(name, value);
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match error {
+            StoreError::Full => Problem::new(
+                Code::DiskFull,
+                "The disk that holds the store is full. Nothing was done; send it again once the operator has made room.",
+            )
+            .after(LONG_WAIT),
+            StoreError::Overloaded => Problem::new(
+                Code::Overloaded,
+                "More waits to be written than the store can keep up with. Nothing was done; send it again shortly.",
+            )
+            .after(SHORT_WAIT),
+            StoreError::Unavailable(why) => {
+                tracing::error!(%why, "the store cannot be used");
+                Problem::new(
+                    Code::Unavailable,
+                    "The store cannot be used at the moment. Nothing was acknowledged; send it again later.",
+                )
+                .after(LONG_WAIT)
+            }
+            StoreError::Closed => Problem::shutting_down(),
+        }
+    }
+}
+
+impl Problem {
+    /// The server is on its way down.
+    pub fn shutting_down() -> Problem {
+        Problem::new(
+            Code::ShuttingDown,
+            "The server is shutting down. Nothing was done; send it again when it is back.",
+        )
+        .after(SHORT_WAIT)
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Problem {
+        match error {
+            EngineError::Stopped => Problem::shutting_down(),
+            EngineError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<Mistakes> for Problem {
+    fn from(mistakes: Mistakes) -> Problem {
+        Problem::invalid(mistakes)
+    }
+}

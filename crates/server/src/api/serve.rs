@@ -1,0 +1,93 @@
+//! Connections: taken up to a limit, kept alive, and let go gently.
+//!
+//! A head that is too slow, too large or has too many lines ends its connection. When the server is
+//! told to stop, no connection is taken any more, idle ones end at once, requests under way get their
+//! answer, and what still runs after the grace is cut off.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tower::Service;
+
+use super::settings::ApiSettings;
+
+/// The most a head may take.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
+/// The most lines a head may have.
+const MAX_HEADERS: usize = 100;
+/// How long to wait when no connection can be taken, such as when there are no more files to open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` is done, and then until every request under way has its answer, or the grace
+/// is over.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    settings: &ApiSettings,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.head_timeout)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
+    let room = Arc::new(Semaphore::new(settings.max_connections));
+    let graceful = GracefulShutdown::new();
+    tokio::pin!(stop);
+    loop {
+        let (stream, place) = tokio::select! {
+            taken = take(&listener, &room) => taken,
+            () = &mut stop => break,
+        };
+        // Answers are small and complete: holding them back for more would only add delay.
+        let _ = stream.set_nodelay(true);
+        let router = router.clone();
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            router.clone().call(request.map(Body::new))
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // How a connection ended is the caller's affair: nothing was promised on it any more.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(settings.grace, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("requests were still under way when the grace was over");
+    }
+    Ok(())
+}
+
+/// Takes the next connection once there is room for it.
+async fn take(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> (TcpStream, tokio::sync::OwnedSemaphorePermit) {
+    let place = room.clone().acquire_owned().await;
+    let place = place.expect("nobody closes the semaphore");
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(why) => {
+                tracing::warn!(%why, "a connection could not be taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

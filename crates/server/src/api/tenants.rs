@@ -1,0 +1,440 @@
+//! Tenants: those whose events and endpoints are kept apart.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
+use posthaste_core::time::{MAX_SPAN, Span, Timestamp};
+use posthaste_store::{Insertion, Limits, Replaced, Tenant};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::auth::Caller;
+use super::call::Call;
+use super::code::Code;
+use super::problem::{Noun, Problem};
+use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
+use super::{App, body, form, paging};
+
+/// The longest name.
+const MAX_NAME_CHARS: usize = 200;
+/// The most endpoints a plan can allow.
+const MAX_ENDPOINTS: u32 = 1_000_000;
+/// The most events a second a plan can allow.
+const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
+/// The most events a month a plan can allow.
+const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
+/// The shortest time for which what is finished can be kept.
+const MIN_RETENTION: Span = Span::from_secs(1);
+/// How often a change is tried when others change the same thing.
+pub(super) const MAX_TRIES: usize = 8;
+
+pub(super) static GROUP: Group = Group {
+    name: "Tenants",
+    about: "Those whose events and endpoints are kept apart. `limits` holds what a tenant's plan allows; what is `null` takes the server's default.",
+    routes: &[
+        Route {
+            verb: Verb::Post,
+            path: "/v1/tenants",
+            name: "create_tenant",
+            summary: "Adds a tenant. Its id may be chosen, or is made.",
+            access: Access::Admin,
+            query: &[],
+            takes: Takes::Json("NewTenant"),
+            gives: &[Gives {
+                status: 201,
+                about: "The tenant.",
+                content: Content::Json("Tenant"),
+            }],
+            fails: &[(409, Code::AlreadyExists)],
+            handler: |call| Box::pin(create(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants",
+            name: "list_tenants",
+            summary: "Lists the tenants, newest first.",
+            access: Access::Admin,
+            query: &[LIMIT, CURSOR],
+            takes: Takes::Nothing,
+            gives: &[Gives {
+                status: 200,
+                about: "A page of tenants.",
+                content: Content::List("Tenant"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(list(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants/{tenant}",
+            name: "get_tenant",
+            summary: "Shows a tenant.",
+            access: Access::Tenant,
+            query: &[],
+            takes: Takes::Nothing,
+            gives: &[Gives {
+                status: 200,
+                about: "The tenant.",
+                content: Content::Json("Tenant"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(show(call)),
+        },
+        Route {
+            verb: Verb::Patch,
+            path: "/v1/tenants/{tenant}",
+            name: "update_tenant",
+            summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `limits`.",
+            access: Access::Tenant,
+            query: &[],
+            takes: Takes::Json("TenantChange"),
+            gives: &[Gives {
+                status: 200,
+                about: "The tenant, as it is now.",
+                content: Content::Json("Tenant"),
+            }],
+            fails: &[(403, Code::Forbidden), (409, Code::Contended)],
+            handler: |call| Box::pin(change(call)),
+        },
+        Route {
+            verb: Verb::Delete,
+            path: "/v1/tenants/{tenant}",
+            name: "delete_tenant",
+            summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails.",
+            access: Access::Admin,
+            query: &[],
+            takes: Takes::Nothing,
+            gives: &[Gives {
+                status: 204,
+                about: "It is gone. No attempt of its deliveries begins any more.",
+                content: Content::Nothing,
+            }],
+            fails: &[(404, Code::NotFound)],
+            handler: |call| Box::pin(delete(call)),
+        },
+    ],
+    schemas,
+};
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: &'a str,
+    name: &'a str,
+    default_retry_policy: &'a Option<Value>,
+    limits: Limits,
+    created_at: String,
+}
+
+fn shown(tenant: &Tenant) -> Shown<'_> {
+    Shown {
+        id: tenant.id.as_str(),
+        name: &tenant.name,
+        default_retry_policy: &tenant.default_retry_policy,
+        limits: tenant.limits,
+        created_at: tenant.created_at.to_string(),
+    }
+}
+
+async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let now = app.clock.wall();
+    let tenant = read_new(app, now, &document)?;
+    match app.store.create_tenant(now, tenant.clone()).await? {
+        Insertion::Created => {
+            app.forget_tenant(&tenant.id);
+            Ok(body::answer(StatusCode::CREATED, &shown(&tenant)))
+        }
+        Insertion::Taken => {
+            let detail = format!(
+                "There is a tenant {} already. Choose another id, or change that one.",
+                tenant.id
+            );
+            Err(Problem::new(Code::AlreadyExists, detail))
+        }
+        Insertion::NoSuchTenant | Insertion::TooMany => {
+            Err(Problem::internal(&"a tenant was refused for no reason"))
+        }
+    }
+}
+
+fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Problem> {
+    let mut mistakes = Mistakes::default();
+    // A tenant's id reads like the others, but there is no type that prints it.
+    let made = app
+        .mint::<EndpointId>()
+        .to_string()
+        .replacen("ep", "ten", 1);
+    let mut tenant = Tenant {
+        id: made.parse().expect("letters, digits and an underscore"),
+        name: String::new(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: now,
+        revision: 0,
+    };
+    form::read(document, &mut mistakes, |fields| {
+        match fields.text("id").map(str::parse::<TenantId>) {
+            None => {}
+            Some(Ok(id)) => tenant.id = id,
+            Some(Err(error)) => fields.wrong("id", error.to_string()),
+        }
+        read_changes(app, document, fields, &mut tenant);
+    });
+    check(app, &tenant, &mut mistakes);
+    if tenant.name.is_empty() {
+        tenant.name = tenant.id.to_string();
+    }
+    mistakes.into_result(Some(tenant)).map_err(Problem::invalid)
+}
+
+/// Reads what can be changed of a tenant.
+fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant: &mut Tenant) {
+    let name = form::text(fields, "name", MAX_NAME_CHARS);
+    let id = tenant.id.to_string();
+    form::take(document, "name", name, || id, &mut tenant.name);
+    let name = "default_retry_policy";
+    let policy = form::policy(fields, name).map(|(written, _)| written);
+    form::take_option(document, name, policy, &mut tenant.default_retry_policy);
+    match document.get("limits") {
+        Some(Value::Null) => {
+            fields.value("limits");
+            tenant.limits = Limits::default();
+        }
+        Some(limits) => {
+            if let Some(inner) = fields.object("limits") {
+                read_limits(app, limits, inner, &mut tenant.limits);
+            }
+        }
+        None => {
+            fields.value("limits");
+        }
+    }
+}
+
+fn read_limits(app: &App, document: &Value, mut fields: Fields<'_, '_>, limits: &mut Limits) {
+    let take = form::take_option;
+    let name = "endpoints";
+    let endpoints = fields.count(name, 0, MAX_ENDPOINTS);
+    take(document, name, endpoints, &mut limits.endpoints);
+    let name = "events_per_second";
+    let per_second = fields.count(name, 0, MAX_EVENTS_PER_SECOND);
+    take(document, name, per_second, &mut limits.events_per_second);
+    let name = "max_attempts";
+    let attempts = fields.count(name, 1, MAX_ATTEMPTS);
+    take(document, name, attempts, &mut limits.max_attempts);
+    let take = form::take_option;
+    let name = "events_per_month";
+    let per_month = form::large_count(&mut fields, name, 0, MAX_EVENTS_PER_MONTH);
+    take(document, name, per_month, &mut limits.events_per_month);
+    let name = "payload_bytes";
+    let payload = form::large_count(&mut fields, name, 1, app.settings.batch_bytes);
+    take(document, name, payload, &mut limits.payload_bytes);
+    let name = "retention";
+    let retention = fields.span(name, MIN_RETENTION, MAX_SPAN);
+    form::take_option(document, name, retention, &mut limits.retention);
+    fields.finish();
+}
+
+/// Checks what no field alone can tell.
+fn check(app: &App, tenant: &Tenant, mistakes: &mut Mistakes) {
+    let policy = tenant.default_retry_policy.as_ref();
+    if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
+        let allowed = tenant.limits.max_attempts;
+        app.check_policy(&policy, allowed, "default_retry_policy", mistakes);
+    }
+}
+
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    query.finish()?;
+    let page = call.app.store.tenants(page).await?;
+    Ok(paging::answer(page, |tenant| json!(shown(&tenant))))
+}
+
+async fn show(call: Call) -> Result<Response<Body>, Problem> {
+    Ok(body::answer(StatusCode::OK, &shown(&call.tenant().tenant)))
+}
+
+async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    if document.get("limits").is_some() {
+        match call.caller {
+            Caller::Admin => {}
+            Caller::Tenant(..) | Caller::Nobody => {
+                let detail = "Changing `limits` needs an admin key.";
+                return Err(Problem::new(Code::Forbidden, detail));
+            }
+        }
+    }
+    let id = &call.tenant().tenant.id;
+    for _ in 0..MAX_TRIES {
+        let stored = app.store.tenant(id.clone()).await?;
+        let mut tenant = stored.ok_or_else(|| Problem::missing(Noun::Tenant))?;
+        let mut mistakes = Mistakes::default();
+        form::read(&document, &mut mistakes, |fields| {
+            read_changes(app, &document, fields, &mut tenant);
+        });
+        check(app, &tenant, &mut mistakes);
+        let tenant = mistakes.into_result(Some(tenant))?;
+        let now = app.clock.wall();
+        match app.store.replace_tenant(now, tenant.clone()).await? {
+            Replaced::Done => {
+                app.forget_tenant(id);
+                app.engine.tenant_changed(id.clone());
+                return Ok(body::answer(StatusCode::OK, &shown(&tenant)));
+            }
+            Replaced::Outdated => {}
+            Replaced::Gone => return Err(Problem::missing(Noun::Tenant)),
+        }
+    }
+    Err(contended())
+}
+
+/// Others keep changing the same thing.
+pub(super) fn contended() -> Problem {
+    Problem::new(
+        Code::Contended,
+        "Others keep changing it at the same moment. Nothing was changed; send the request again.",
+    )
+}
+
+async fn delete(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let id: TenantId = call.id("tenant", Noun::Tenant)?;
+    let now = app.clock.wall();
+    let endpoints = app.store.delete_tenant(now, id.clone()).await?;
+    app.forget_tenant(&id);
+    app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
+    let endpoints = endpoints.ok_or_else(|| Problem::missing(Noun::Tenant))?;
+    // They are deleted on disk; the engine must hear of it before the answer, so that nothing is sent
+    // after it.
+    for endpoint in endpoints {
+        app.engine.stand(endpoint, Standing::Deleted, None).await?;
+    }
+    Ok(body::nothing())
+}
+
+fn schemas() -> Vec<Schema> {
+    let fields = || {
+        json!({
+            "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS},
+            "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+            "limits": {"anyOf": [{"$ref": "#/components/schemas/Limits"}, {"type": "null"}]},
+        })
+    };
+    let mut new_fields = fields();
+    new_fields["id"] = json!({
+        "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        "description": "Chosen, or made if absent.",
+    });
+    let limits = json!({
+        "endpoints": 100, "events_per_second": 500, "events_per_month": null,
+        "payload_bytes": 1_048_576, "max_attempts": 30, "retention": "30d",
+    });
+    vec![
+        Schema {
+            name: "NewTenant",
+            shape: json!({
+                "type": "object",
+                "properties": new_fields,
+                "additionalProperties": false,
+                "examples": [{"id": "acme", "name": "Acme"}, {}],
+            }),
+        },
+        Schema {
+            name: "TenantChange",
+            shape: json!({
+                "type": "object",
+                "properties": fields(),
+                "additionalProperties": false,
+                "examples": [{"limits": {"events_per_second": 500}}, {"default_retry_policy": null}],
+            }),
+        },
+        Schema {
+            name: "Tenant",
+            shape: json!({
+                "type": "object",
+                "required": ["id", "name", "default_retry_policy", "limits", "created_at"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "name": {"type": "string"},
+                    "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+                    "limits": {"$ref": "#/components/schemas/Limits"},
+                    "created_at": {"type": "string", "format": "date-time"},
+                },
+                "additionalProperties": false,
+                "examples": [{
+                    "id": "acme", "name": "Acme", "default_retry_policy": null,
+                    "limits": limits, "created_at": "2026-01-02T03:04:05.678Z",
+                }],
+            }),
+        },
+        Schema {
+            name: "Limits",
+            shape: json!({
+                "type": "object",
+                "description": "What a tenant's plan allows. What is `null` or absent takes the server's default.",
+                "properties": {
+                    "endpoints": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_ENDPOINTS},
+                    "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND},
+                    "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH},
+                    "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
+                    "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
+                    "retention": {"type": ["string", "null"], "description": "A duration, such as `30d`."},
+                },
+                "additionalProperties": false,
+                "examples": [limits],
+            }),
+        },
+        Schema {
+            name: "RetryPolicy",
+            shape: json!({
+                "type": "object",
+                "description": "A preset, a policy written out, or a preset with some fields changed. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first that matches holds.",
+                "properties": {
+                    "preset": {"enum": ["recommended", "patient", "swift", "steady", "brisk"]},
+                    "backoff": {
+                        "type": "object",
+                        "required": ["kind"],
+                        "properties": {"kind": {"enum": ["fixed", "linear", "exponential", "schedule"]}},
+                    },
+                    "jitter": {
+                        "type": "object",
+                        "required": ["kind"],
+                        "properties": {"kind": {"enum": ["none", "full", "equal", "decorrelated", "proportional"]}},
+                    },
+                    "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
+                    "give_up_after": {"type": "string"},
+                    "rules": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["on", "then"],
+                            "properties": {
+                                "on": {"type": "string"},
+                                "then": {"enum": ["retry", "fail"]},
+                                "limit": {"type": "integer", "minimum": 1},
+                            },
+                            "additionalProperties": false,
+                        },
+                    },
+                },
+                "additionalProperties": false,
+                "examples": [
+                    {"preset": "swift"},
+                    {
+                        "backoff": {"kind": "exponential", "base": "1s", "factor": 6, "cap": "24h"},
+                        "jitter": {"kind": "full"}, "max_attempts": 10, "give_up_after": "86h",
+                        "rules": [{"on": "404", "then": "fail"}, {"on": "dns", "then": "retry", "limit": 3}],
+                    },
+                ],
+            }),
+        },
+    ]
+}

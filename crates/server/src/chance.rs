@@ -1,0 +1,90 @@
+//! The one place that draws chance from the system.
+//!
+//! What must not be guessed (secrets, keys, nonces) is drawn here, from the operating system. What only
+//! has to be spread out uses [`Dice`], which are seeded here once.
+
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use posthaste_core::dice::Dice;
+use posthaste_core::sign::SharedSecret;
+use posthaste_store::KeyHash;
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// What every API key begins with, so that people and scanners for leaked keys recognise one.
+pub const API_KEY_PREFIX: &str = "ph_";
+
+const API_KEY_BYTES: usize = 32;
+
+/// So many bytes that nobody can guess.
+///
+/// # Panics
+/// If the operating system has no randomness to give: then nothing that must be secret can be made.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .expect("the operating system gives randomness");
+    bytes
+}
+
+/// A new signing secret.
+pub fn fresh_secret() -> SharedSecret {
+    SharedSecret::from_random(random_bytes())
+}
+
+/// A new API key. It is shown once; only its [`hash_key`] is kept.
+pub fn fresh_api_key() -> String {
+    let mut key = API_KEY_PREFIX.to_owned();
+    BASE64_URL_SAFE_NO_PAD.encode_string(random_bytes::<API_KEY_BYTES>(), &mut key);
+    key
+}
+
+/// What a key is recognised by. A key made here has 256 random bits, so that a plain hash is enough:
+/// there is nothing to guess that a slow one would protect.
+pub fn hash_key(key: &str) -> KeyHash {
+    let hash = digest(&SHA256, key.as_bytes());
+    KeyHash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
+/// Dice that throw differently in every process.
+pub fn seed() -> Dice {
+    Dice::seeded(u64::from_le_bytes(random_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_comes_twice() {
+        assert_ne!(fresh_api_key(), fresh_api_key());
+        assert_ne!(fresh_secret().reveal(), fresh_secret().reveal());
+        assert_ne!(seed().bits(), seed().bits());
+    }
+
+    #[test]
+    fn an_api_key_fits_into_a_header_and_a_url() {
+        let key = fresh_api_key();
+        assert_eq!(key.len(), "ph_".len() + 43);
+        let rest = key.strip_prefix("ph_").expect("the prefix");
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        assert!(rest.chars().all(plain), "{key}");
+    }
+
+    #[test]
+    fn a_fresh_secret_is_one_that_receivers_take() {
+        let secret = fresh_secret();
+        assert!(SharedSecret::parse(secret.reveal()).is_ok());
+    }
+
+    #[test]
+    fn keys_are_recognised_by_sha_256() {
+        // The example of FIPS 180-4.
+        let expected = [
+            0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae,
+            0x22, 0x23, 0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61,
+            0xf2, 0x00, 0x15, 0xad,
+        ];
+        assert_eq!(hash_key("abc"), KeyHash(expected));
+    }
+}

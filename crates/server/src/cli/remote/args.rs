@@ -1,0 +1,278 @@
+//! Arguments, made from the catalogue.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use posthaste_core::time::Timestamp;
+use posthaste_egress::operator::Origin;
+use serde_json::Value;
+
+use super::action::{Action, Field, Kind, Place, Resource, Shape};
+use super::catalogue::{EVENTS_NAME, RESOURCES};
+use super::send::{BatchArgs, SendArgs};
+use crate::clock::Clock;
+
+/// Where the server is, and how to speak to it.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectArgs {
+    /// Where the server is
+    #[arg(long, global = true, env = "POSTHASTE_SERVER", value_name = "URL",
+          default_value = "http://127.0.0.1:8420", value_parser = origin)]
+    pub server: Origin,
+    /// A key to the server: an admin key, or a tenant's
+    #[arg(
+        long,
+        global = true,
+        env = "POSTHASTE_KEY",
+        value_name = "KEY",
+        hide_env_values = true
+    )]
+    pub key: Option<String>,
+    /// Certificate authorities to trust besides the public ones, as a PEM file
+    #[arg(long, global = true, env = "POSTHASTE_CA", value_name = "FILE")]
+    pub ca: Option<String>,
+    /// Answer in JSON, as the API did
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// Whose things are meant.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct TenantArgs {
+    /// Whose things are meant
+    #[arg(long, global = true, env = "POSTHASTE_TENANT", value_name = "TENANT")]
+    pub tenant: Option<String>,
+}
+
+fn origin(text: &str) -> Result<Origin, String> {
+    text.parse()
+        .map_err(|error: posthaste_egress::operator::OriginError| error.to_string())
+}
+
+/// Something asked of the server.
+#[derive(Debug)]
+pub enum Remote {
+    /// A row of the catalogue.
+    Act(Box<Asked>),
+    /// `events send`.
+    Send(Box<SendArgs>),
+    /// `events batch`.
+    Batch(Box<BatchArgs>),
+}
+
+/// A row of the catalogue, and what was said with it.
+#[derive(Debug)]
+pub struct Asked {
+    /// The row.
+    pub action: &'static Action,
+    /// Where the server is.
+    pub connect: ConnectArgs,
+    /// Whose things are meant.
+    pub tenant: Option<String>,
+    /// What the name in the path stands for.
+    pub id: Option<String>,
+    /// What was said, in the order of the row's fields.
+    pub said: Vec<(&'static Field, Value)>,
+    /// A file with the body.
+    pub body: Option<String>,
+    /// Which part of a list.
+    pub page: PageArgs,
+    /// Follow it to its end.
+    pub watch: bool,
+}
+
+/// Which part of a list.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Page")]
+pub struct PageArgs {
+    /// At most so many
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=250))]
+    pub limit: Option<u16>,
+    /// Go on where a page ended
+    #[arg(long, value_name = "CURSOR")]
+    pub cursor: Option<String>,
+    /// Every page, one after the other
+    #[arg(long)]
+    pub all: bool,
+}
+
+const BODY: &str = "body";
+const WATCH: &str = "watch";
+const ID: &str = "id";
+
+impl Subcommand for Remote {
+    fn augment_subcommands(command: Command) -> Command {
+        command.subcommands(RESOURCES.iter().map(resource))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Remote::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        RESOURCES.iter().any(|resource| resource.name == name)
+    }
+}
+
+impl FromArgMatches for Remote {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Remote, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let resource = RESOURCES.iter().find(|resource| resource.name == name);
+        let resource = resource.ok_or_else(missing)?;
+        let (name, matches) = matches.subcommand().unwrap_or(("", matches));
+        match name {
+            "send" => SendArgs::from_arg_matches(matches).map(|args| Remote::Send(Box::new(args))),
+            "batch" => {
+                BatchArgs::from_arg_matches(matches).map(|args| Remote::Batch(Box::new(args)))
+            }
+            _ => {
+                let action = resource.actions.iter().find(|action| action.name == name);
+                let asked = asked(action.ok_or_else(missing)?, matches)?;
+                Ok(Remote::Act(Box::new(asked)))
+            }
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Remote::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn resource(resource: &'static Resource) -> Command {
+    let command = Command::new(resource.name).about(resource.about);
+    if let [alone] = resource.actions
+        && alone.name.is_empty()
+    {
+        return action(resource, alone, command);
+    }
+    let mut command = command
+        .arg_required_else_help(true)
+        .subcommand_required(true)
+        .subcommands(
+            resource
+                .actions
+                .iter()
+                .map(|row| action(resource, row, Command::new(row.name).about(row.about))),
+        );
+    if resource.name == EVENTS_NAME {
+        let send = Command::new("send").about("Hand over an event");
+        let batch = Command::new("batch").about("Hand over many events, all or nothing");
+        command = command
+            .subcommand(SendArgs::augment_args(send))
+            .subcommand(BatchArgs::augment_args(batch));
+    }
+    command
+}
+
+fn action(resource: &'static Resource, action: &'static Action, command: Command) -> Command {
+    let mut command = command;
+    if action.path.contains("{id}") {
+        command = command.arg(
+            Arg::new(ID)
+                .value_name(resource.noun)
+                .required(true)
+                .help("Its id"),
+        );
+    }
+    let bodied = action.fields.iter().any(|field| match field.place {
+        Place::Body(_) | Place::Bare(..) => true,
+        Place::Query(_) => false,
+    });
+    command = command.args(action.fields.iter().map(argument));
+    if bodied {
+        let body = Arg::new(BODY).long(BODY).value_name("FILE");
+        command = command.arg(body.help(
+            "The request as JSON in a file; - reads standard input. What else is said goes on top",
+        ));
+    }
+    command = match action.shape {
+        Shape::Page(_) => PageArgs::augment_args(command),
+        Shape::Replay => {
+            let watch = Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue);
+            command.arg(watch.help("Follow it to its end"))
+        }
+        Shape::Thing(_) | Shape::Stats | Shape::Gone(_) => command,
+    };
+    command = ConnectArgs::augment_args(command);
+    if action.path.contains("{tenant}") {
+        command = TenantArgs::augment_args(command);
+    }
+    command.after_help(examples(action.examples))
+}
+
+/// Lines to try, as the help shows them.
+pub fn examples(lines: &[&str]) -> String {
+    let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+    format!("Examples:{lines}")
+}
+
+fn argument(field: &'static Field) -> Arg {
+    let arg = Arg::new(field.name)
+        .help(field.help)
+        .value_name(field.kind.value_name());
+    let arg = match field.place {
+        Place::Query(_) | Place::Body(_) => arg.long(field.name),
+        Place::Bare(_, shown) => arg.value_name(shown),
+    };
+    let arg = match field.kind.repeats() {
+        true => arg.action(ArgAction::Append),
+        false => arg,
+    };
+    match field.kind {
+        Kind::Word(words) => arg.value_parser(PossibleValuesParser::new(words)),
+        Kind::List => arg.value_delimiter(','),
+        Kind::Whole | Kind::Number => arg
+            .allow_hyphen_values(true)
+            .value_parser(reader(field.kind)),
+        Kind::Duration | Kind::Past | Kind::Headers | Kind::Policy => {
+            arg.value_parser(reader(field.kind))
+        }
+        Kind::Text => arg,
+    }
+}
+
+/// Refuses what is wrong where it is typed. What is right is read once more, with the others.
+fn reader(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
+    move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
+}
+
+fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::Error> {
+    let now = Clock::system().wall();
+    let mut said = Vec::new();
+    for field in action.fields {
+        let Some(texts) = matches.get_many::<String>(field.name) else {
+            continue;
+        };
+        let values: Result<Vec<Value>, String> =
+            texts.map(|text| field.kind.read(text, now)).collect();
+        let values =
+            values.map_err(|why| clap::Error::raw(clap::error::ErrorKind::ValueValidation, why))?;
+        said.push((field, field.kind.joined(values)));
+    }
+    let text = |id: &str| {
+        let found = matches.try_get_one::<String>(id);
+        found.ok().flatten().cloned()
+    };
+    let page = match action.shape {
+        Shape::Page(_) => PageArgs::from_arg_matches(matches)?,
+        Shape::Thing(_) | Shape::Replay | Shape::Stats | Shape::Gone(_) => PageArgs::default(),
+    };
+    let watch = matches.try_get_one::<bool>(WATCH);
+    Ok(Asked {
+        action,
+        connect: ConnectArgs::from_arg_matches(matches)?,
+        tenant: text("tenant"),
+        id: if action.path.contains("{id}") {
+            text(ID)
+        } else {
+            None
+        },
+        said,
+        body: text(BODY),
+        page,
+        watch: watch.ok().flatten().copied().unwrap_or(false),
+    })
+}

@@ -1,0 +1,42 @@
+//! What a person hands over in a file or through a pipe.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use super::Trouble;
+use crate::cli::output::STANDARD;
+use crate::picture::terminal::printable;
+
+/// The most that is read: as much as the server takes at once, and then some, so that it is the
+/// server that says what is too much.
+pub const MAX_INPUT_BYTES: u64 = 32 * 1_024 * 1_024;
+
+/// Reads a file, or standard input for a dash, as it is.
+pub fn read(path: &str) -> Result<Vec<u8>, Trouble> {
+    let named = match path {
+        STANDARD => "standard input".to_owned(),
+        path => printable(path),
+    };
+    let wrong = |why: &str| Trouble::Input(format!("cannot read {named}: {why}"));
+    let mut bytes = Vec::new();
+    let taken = match path {
+        STANDARD => io::stdin()
+            .lock()
+            .take(MAX_INPUT_BYTES + 1)
+            .read_to_end(&mut bytes),
+        path => {
+            File::open(path).and_then(|file| file.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes))
+        }
+    };
+    taken.map_err(|error| wrong(&error.to_string()))?;
+    if bytes.len() as u64 > MAX_INPUT_BYTES {
+        return Err(wrong("it is larger than anything the server takes"));
+    }
+    Ok(bytes)
+}
+
+/// Reads a file, or standard input for a dash, as text.
+pub fn read_file(path: &str) -> Result<String, Trouble> {
+    String::from_utf8(read(path)?)
+        .map_err(|_| Trouble::Input(format!("{} is not text in UTF-8", printable(path))))
+}

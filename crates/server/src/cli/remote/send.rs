@@ -1,0 +1,227 @@
+//! `posthaste send`, `events send` and `events batch`.
+//!
+//! A payload reaches the server byte for byte: it is checked, and never written anew.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use clap::Args;
+use http::Method;
+use posthaste_core::time::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::action::moment;
+use super::args::{ConnectArgs, TenantArgs};
+use super::client::{Call, Client};
+use super::{Trouble, build, input, show, view, watch};
+use crate::cli::failure::Failure;
+use crate::cli::output::{self, STANDARD};
+use crate::clock::Clock;
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  posthaste send invoice.paid '{\"amount\": 12}' --tenant acme
+  posthaste send invoice.paid --file invoice.json --tenant acme --watch
+  generate | posthaste send report.ready - --tenant acme --idempotency-key report-7
+  posthaste send reminder.due '{}' --tenant acme --deliver-at 2h
+  posthaste send note.added --file note.txt --content-type text/plain --tenant acme";
+
+const BATCH_EXAMPLES: &str = "\
+Examples:
+  posthaste events batch events.json --tenant acme
+  generate | posthaste events batch - --tenant acme
+
+A file holds a JSON array of events, or one event in a line:
+  {\"type\": \"invoice.paid\", \"payload\": {\"amount\": 12}}
+  {\"type\": \"invoice.sent\", \"payload\": {\"amount\": 7}, \"idempotency_key\": \"i-7\"}";
+
+/// `send`.
+#[derive(Debug, Args)]
+#[command(after_help = SEND_EXAMPLES)]
+pub struct SendArgs {
+    /// What happened, such as invoice.paid
+    #[arg(value_name = "TYPE")]
+    pub event_type: String,
+    /// What it carries, as JSON; - reads standard input [default: {}]
+    #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
+    pub payload: Option<String>,
+    /// What it carries, in a file
+    #[arg(long, value_name = "FILE", conflicts_with = "payload")]
+    pub file: Option<String>,
+    /// Send the bytes as they are, as this kind of content, instead of JSON
+    #[arg(long, value_name = "TYPE")]
+    pub content_type: Option<String>,
+    /// Sent twice with the same key, it is one event
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// Not before this time; 2h means in two hours
+    #[arg(long, value_name = "TIME", value_parser = due)]
+    pub deliver_at: Option<String>,
+    /// Stay in order with others of this key
+    #[arg(long, value_name = "KEY")]
+    pub ordering_key: Option<String>,
+    /// Follow its deliveries to their ends
+    #[arg(long)]
+    pub watch: bool,
+    /// Whose event it is.
+    #[command(flatten)]
+    pub tenant: TenantArgs,
+    /// Where the server is.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// `events batch`.
+#[derive(Debug, Args)]
+#[command(after_help = BATCH_EXAMPLES)]
+pub struct BatchArgs {
+    /// The events; - reads standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// Whose events they are.
+    #[command(flatten)]
+    pub tenant: TenantArgs,
+    /// Where the server is.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+fn due(text: &str) -> Result<String, String> {
+    let now = Clock::system().wall();
+    moment(text, |span| {
+        Timestamp(now.0.saturating_add(span.as_millis()))
+    })
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    r#type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deliver_at: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ordering_key: Option<&'a str>,
+}
+
+/// Hands over an event, and follows it if asked.
+pub async fn send(args: &SendArgs) -> Result<(), Failure> {
+    let call = Call {
+        method: Method::POST,
+        target: build::path(
+            "/v1/tenants/{tenant}/events",
+            args.tenant.tenant.as_deref(),
+            None,
+        )?,
+        body: Some(event(args)?),
+    };
+    let mut client = Client::new(&args.connect)?;
+    let answer = client.ask(&call).await?;
+    if args.connect.json {
+        show::json(&answer.text)?;
+    } else {
+        output::print(&view::thing(&answer.value))?;
+    }
+    if !args.watch {
+        return Ok(());
+    }
+    let tenant = args.tenant.tenant.as_deref();
+    watch::deliveries(&mut client, tenant, &answer.value, args.connect.json).await
+}
+
+/// Hands over many events.
+pub async fn batch(args: &BatchArgs) -> Result<(), Failure> {
+    let call = Call {
+        method: Method::POST,
+        target: build::path(
+            "/v1/tenants/{tenant}/events/batch",
+            args.tenant.tenant.as_deref(),
+            None,
+        )?,
+        body: Some(events(&input::read_file(&args.file)?)?),
+    };
+    let answer = Client::new(&args.connect)?.ask(&call).await?;
+    if args.connect.json {
+        return show::json(&answer.text);
+    }
+    output::print(&view::thing(&answer.value))
+}
+
+fn event(args: &SendArgs) -> Result<String, Trouble> {
+    let bytes = match (&args.payload, &args.file) {
+        (Some(payload), _) if payload == STANDARD => input::read(STANDARD)?,
+        (Some(payload), _) => payload.clone().into_bytes(),
+        (None, Some(file)) => input::read(file)?,
+        (None, None) => b"{}".to_vec(),
+    };
+    let payload: Option<Box<RawValue>> = match &args.content_type {
+        Some(_) => None,
+        None => Some(serde_json::from_slice(&bytes).map_err(|error| {
+            Trouble::Input(format!(
+                "the payload is not JSON: {error}; quote it for the shell, or send it as it is with --content-type"
+            ))
+        })?),
+    };
+    let event = Event {
+        r#type: &args.event_type,
+        body_base64: payload.is_none().then(|| BASE64_STANDARD.encode(&bytes)),
+        payload: payload.as_deref(),
+        content_type: args.content_type.as_deref(),
+        idempotency_key: args.idempotency_key.as_deref(),
+        deliver_at: args.deliver_at.as_deref(),
+        ordering_key: args.ordering_key.as_deref(),
+    };
+    Ok(serde_json::to_string(&event).expect("an event is plain data"))
+}
+
+/// What a file of events is sent as. An object that already is a request goes as it is.
+fn events(text: &str) -> Result<String, Trouble> {
+    let not = |error: serde_json::Error| {
+        Trouble::Input(format!(
+            "the file is neither a JSON array of events nor one event in a line: {error}"
+        ))
+    };
+    let trimmed = text.trim();
+    if trimmed.starts_with('[') {
+        let _: Vec<&RawValue> = serde_json::from_str(trimmed).map_err(not)?;
+        return Ok(format!("{{\"events\":{trimmed}}}"));
+    }
+    let events: Result<Vec<&RawValue>, _> = serde_json::Deserializer::from_str(trimmed)
+        .into_iter()
+        .collect();
+    let events = events.map_err(not)?;
+    let whole = match events.as_slice() {
+        [only] => serde_json::from_str::<serde_json::Value>(only.get())
+            .is_ok_and(|it| it.get("events").is_some()),
+        [] | [_, ..] => false,
+    };
+    if whole {
+        return Ok(trimmed.to_owned());
+    }
+    let events: Vec<&str> = events.iter().map(|event| event.get()).collect();
+    Ok(format!("{{\"events\":[{}]}}", events.join(",")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_an_array_or_lines() {
+        let read = |text| events(text).unwrap();
+        assert_eq!(read("[{\"a\":1.0e1}]\n"), "{\"events\":[{\"a\":1.0e1}]}");
+        assert_eq!(
+            read("{\"a\":1}\n{\"a\": 2}\n"),
+            "{\"events\":[{\"a\":1},{\"a\": 2}]}"
+        );
+        assert_eq!(read("{\"events\":[]}"), "{\"events\":[]}");
+        assert_eq!(read(""), "{\"events\":[]}");
+        assert!(events("[1,").is_err());
+        assert!(events("{\"a\":1}\noops").is_err_and(|error| error.to_string().contains("line 2")));
+    }
+}

@@ -1,0 +1,178 @@
+//! What keeps the server from answering as hoped.
+
+use std::fmt;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use posthaste_egress::operator::{Origin, Unreached};
+use serde::Deserialize;
+
+use crate::picture::terminal::printable;
+
+/// What went wrong between a person and their server.
+#[derive(Debug)]
+pub enum Trouble {
+    /// No key was given.
+    NoKey,
+    /// No tenant was given.
+    NoTenant,
+    /// What was given is not right.
+    Input(String),
+    /// The server cannot be reached.
+    Unreached {
+        /// The server.
+        origin: Origin,
+        /// Why not.
+        why: Unreached,
+    },
+    /// Something answered, and it was not the API.
+    Stranger {
+        /// The server.
+        origin: Origin,
+        /// What it answered.
+        status: StatusCode,
+    },
+    /// The server said no.
+    Refused(Box<Problem>),
+    /// It was done, and it did not end well.
+    EndedBadly(String),
+}
+
+/// Why the server said no (RFC 9457).
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Problem {
+    title: String,
+    status: u16,
+    detail: String,
+    code: String,
+    errors: Vec<FieldMistake>,
+    #[serde(skip)]
+    retry_after: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FieldMistake {
+    field: String,
+    message: String,
+}
+
+impl Problem {
+    /// Reads a problem, if it is one.
+    pub fn read(headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
+        let problem: Problem = serde_json::from_slice(body).ok()?;
+        let retry_after = headers
+            .get(RETRY_AFTER)
+            .and_then(|after| after.to_str().ok());
+        (!problem.title.is_empty()).then(|| Problem {
+            retry_after: retry_after.map(str::to_owned),
+            ..problem
+        })
+    }
+}
+
+impl Trouble {
+    /// 2 for what the person can put right by asking differently, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Trouble::NoKey | Trouble::NoTenant | Trouble::Input(_) => 2,
+            Trouble::Unreached { .. }
+            | Trouble::Stranger { .. }
+            | Trouble::Refused(_)
+            | Trouble::EndedBadly(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::NoKey => f.write_str(
+                "no key to the server: give one with --key or in POSTHASTE_KEY; `posthaste serve` \
+                 prints the admin key at its first start",
+            ),
+            Trouble::NoTenant => f.write_str(
+                "no tenant: name one with --tenant or in POSTHASTE_TENANT; `posthaste tenants list` \
+                 lists them, `posthaste tenants create` makes one",
+            ),
+            Trouble::Input(what) | Trouble::EndedBadly(what) => f.write_str(what),
+            Trouble::Unreached { origin, why } => match why {
+                Unreached::NotConnected(error) => write!(
+                    f,
+                    "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
+                     name another with --server ({error})"
+                ),
+                Unreached::NotSecured(_)
+                | Unreached::TooSlow(_)
+                | Unreached::TooLong
+                | Unreached::Broken(_) => write!(f, "the server at {origin} did not answer: {why}"),
+            },
+            Trouble::Stranger { origin, status } => write!(
+                f,
+                "what answers at {origin} is not the posthaste API (it said {status}): name the \
+                 right server with --server"
+            ),
+            Trouble::Refused(problem) => problem.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = printable(&self.title);
+        write!(f, "{title} ({} {})", self.status, printable(&self.code))?;
+        // The detail of a problem with fields says the same once more, in one line.
+        if self.errors.is_empty() && !self.detail.is_empty() {
+            write!(f, "\n{}", printable(&self.detail))?;
+        }
+        for FieldMistake { field, message } in &self.errors {
+            let field = if field.is_empty() { "body" } else { field };
+            write!(f, "\n{}: {}", printable(field), printable(message))?;
+        }
+        match self.code.as_str() {
+            "unauthorized" => f.write_str("\nCheck --key or POSTHASTE_KEY.")?,
+            "forbidden" => f.write_str("\nGive an admin key with --key or in POSTHASTE_KEY.")?,
+            _ => {}
+        }
+        if let Some(after) = &self.retry_after {
+            write!(f, "\nTry again in {} s.", printable(after))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(json: &str, retry_after: Option<&str>) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        if let Some(after) = retry_after {
+            headers.insert(RETRY_AFTER, after.parse().unwrap());
+        }
+        Problem::read(&headers, json.as_bytes()).map(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn every_mistake_has_a_line() {
+        let json = r#"{"type":"x","title":"Something is wrong","status":422,"code":"invalid",
+            "detail":"url must be https; timeout must be 1s to 60s.",
+            "errors":[{"field":"url","message":"must be https"},{"field":"","message":"a\u001bb"}]}"#;
+        let shown = "Something is wrong (422 invalid)\nurl: must be https\nbody: a\u{fffd}b";
+        assert_eq!(problem(json, None).as_deref(), Some(shown));
+    }
+
+    #[test]
+    fn a_wait_is_told() {
+        let json = r#"{"title":"Too much","status":429,"code":"quota_exceeded","detail":"events_per_second"}"#;
+        let shown = "Too much (429 quota_exceeded)\nevents_per_second\nTry again in 3 s.";
+        assert_eq!(problem(json, Some("3")).as_deref(), Some(shown));
+    }
+
+    #[test]
+    fn what_is_no_problem_is_not_taken_for_one() {
+        assert_eq!(problem("<html>", None), None);
+        assert_eq!(problem("{}", None), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! Answers as people read them.
+
+use posthaste_core::time::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::cli::table::{Cell, pairs, table};
+use crate::picture::terminal::{STRONG, printable, styled};
+
+/// Lists inside a thing that have a table of their own, and what is worth a column.
+const INNER: &[(&str, &[&str])] = &[
+    (
+        "attempts",
+        &[
+            "number",
+            "trigger",
+            "started_at",
+            "latency_ms",
+            "status_code",
+            "error_kind",
+            "next_attempt_at",
+        ],
+    ),
+    (
+        "timeline",
+        &["number", "earliest_at", "expected_at", "latest_at"],
+    ),
+    ("deliveries", &["id", "endpoint_id", "status"]),
+];
+
+/// A page of things, a line each.
+pub fn page(columns: &[(&str, &str)], things: &[Value]) -> String {
+    if things.is_empty() {
+        return "none\n".to_owned();
+    }
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let rows: Vec<Vec<Cell>> = things
+        .iter()
+        .map(|thing| {
+            columns
+                .iter()
+                .map(|(_, place)| cell(find(thing, place)))
+                .collect()
+        })
+        .collect();
+    table(&heads, &rows)
+}
+
+/// One thing: what it says of itself, then its lists.
+pub fn thing(value: &Value) -> String {
+    let Value::Object(object) = value else {
+        return format!("{}\n", cell(Some(value)).shown());
+    };
+    let mut lines = Vec::new();
+    let mut lists = Vec::new();
+    flatten("", object, &mut lines, &mut lists);
+    let mut out = pairs(&lines);
+    for (name, things) in lists {
+        out.push_str(&format!("\n{}\n", styled(STRONG, &printable(&name))));
+        out.push_str(&inner(&name, things));
+    }
+    out
+}
+
+fn flatten<'a>(
+    prefix: &str,
+    object: &'a Map<String, Value>,
+    lines: &mut Vec<(String, Cell)>,
+    lists: &mut Vec<(String, &'a [Value])>,
+) {
+    for (name, value) in object {
+        let name = format!("{prefix}{name}");
+        match value {
+            // What an event carries is shown whole.
+            Value::Object(_) if name == "payload" => lines.push((name, cell(Some(value)))),
+            Value::Object(inner) if !inner.is_empty() => {
+                flatten(&format!("{name}."), inner, lines, lists);
+            }
+            Value::Array(things) if things.iter().any(Value::is_object) && name != "payload" => {
+                lists.push((name, things));
+            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => lines.push((name, cell(Some(value)))),
+        }
+    }
+}
+
+fn inner(name: &str, things: &[Value]) -> String {
+    let known = INNER.iter().find(|(list, _)| *list == name);
+    let keys: Vec<&str> = match (known, things.first()) {
+        (Some((_, keys)), _) => keys.to_vec(),
+        (None, Some(Value::Object(first))) => first.keys().map(String::as_str).collect(),
+        (None, _) => Vec::new(),
+    };
+    let heads: Vec<String> = keys
+        .iter()
+        .map(|key| printable(&key.replace('_', " ")).to_uppercase())
+        .collect();
+    let columns: Vec<(&str, &str)> = heads.iter().map(String::as_str).zip(keys).collect();
+    page(&columns, things)
+}
+
+/// Health metrics: a line for each, a column for each window.
+pub fn stats(value: &Value) -> String {
+    let windows = match value.get("windows") {
+        Some(Value::Object(windows)) if !windows.is_empty() => windows,
+        Some(_) | None => return thing(value),
+    };
+    let mut heads = vec!["METRIC"];
+    heads.extend(windows.keys().map(String::as_str));
+    heads.extend(["HEALTHY", "ALERT", "STATE"]);
+    let mut names: Vec<&str> = Vec::new();
+    for window in windows.values() {
+        for name in window.as_object().into_iter().flat_map(Map::keys) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+    }
+    let rows: Vec<Vec<Cell>> = names
+        .iter()
+        .map(|name| {
+            let metric = |window: &'_ Value, part: &str| {
+                window.get(name).and_then(|it| it.get(part)).cloned()
+            };
+            // The longest window speaks for the whole; it comes last.
+            let last = |part: &str| {
+                windows
+                    .values()
+                    .filter_map(|window| metric(window, part))
+                    .next_back()
+            };
+            let mut row = vec![Cell::new(&name.replace('_', " "))];
+            row.extend(
+                windows
+                    .values()
+                    .map(|window| cell(metric(window, "value").as_ref())),
+            );
+            row.extend(["healthy", "alert"].map(|part| cell(last(part).as_ref())));
+            row.push(cell(last("state").as_ref()));
+            row
+        })
+        .collect();
+    table(&heads, &rows)
+}
+
+fn find<'a>(thing: &'a Value, place: &str) -> Option<&'a Value> {
+    place
+        .split('.')
+        .try_fold(thing, |value, key| value.get(key))
+}
+
+fn cell(value: Option<&Value>) -> Cell {
+    match value {
+        None | Some(Value::Null) => Cell::empty(),
+        Some(Value::String(text)) if text.is_empty() => Cell::empty(),
+        Some(Value::String(text)) => Cell::new(&shown(text)),
+        Some(Value::Number(number)) => Cell::number(&number.to_string()),
+        Some(Value::Bool(truth)) => Cell::new(if *truth { "yes" } else { "no" }),
+        Some(Value::Array(items)) if items.is_empty() => Cell::empty(),
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            Cell::new(&items.join(", "))
+        }
+        Some(Value::Object(object)) if object.is_empty() => Cell::empty(),
+        Some(other @ (Value::Array(_) | Value::Object(_))) => Cell::new(&other.to_string()),
+    }
+}
+
+/// A time without what nobody reads in a table.
+fn shown(text: &str) -> String {
+    let is_time = text.len() >= 20 && text.ends_with('Z') && text.parse::<Timestamp>().is_ok();
+    match (is_time, text.split_at_checked(19)) {
+        (true, Some((seconds, _))) => format!("{}Z", seconds.replace('T', " ")),
+        (_, _) => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn a_delivery_shows_what_was_and_what_is_to_come() {
+        let delivery = json!({
+            "id": "dlv_1", "status": "retrying", "reason": null, "last_error": {"kind": "http", "status_code": 503},
+            "attempts": [{"number": 1, "trigger": "automatic", "started_at": "2026-11-15T12:00:00.123Z",
+                "latency_ms": 12, "status_code": 503, "error_kind": "http", "response_snippet": "x",
+                "next_attempt_at": "2026-11-15T12:00:10.000Z"}],
+            "timeline": [{"number": 2, "earliest_at": "2026-11-15T12:00:08.000Z", "expected_at": null, "latest_at": null}],
+        });
+        let shown = plain(&thing(&delivery));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "id                      dlv_1",
+                "status                  retrying",
+                "reason                  -",
+                "last_error.kind         http",
+                "last_error.status_code  503",
+                "",
+                "attempts",
+                "NUMBER  TRIGGER    STARTED AT            LATENCY MS  STATUS CODE  ERROR KIND  NEXT ATTEMPT AT",
+                "     1  automatic  2026-11-15 12:00:00Z          12          503  http        2026-11-15 12:00:10Z",
+                "",
+                "timeline",
+                "NUMBER  EARLIEST AT           EXPECTED AT  LATEST AT",
+                "     2  2026-11-15 12:00:08Z  -            -",
+            ]
+        );
+    }
+
+    #[test]
+    fn metrics_have_a_column_for_each_window() {
+        let metric = |value, state| json!({"retry_ratio": {"value": value, "healthy": "< 0.05", "alert": "> 0.10", "state": state}});
+        let value = json!({"windows": {"5m": metric(0.0, "healthy"), "1h": metric(0.2, "alert")}});
+        assert_eq!(
+            plain(&stats(&value)),
+            "METRIC        5m   1h  HEALTHY  ALERT   STATE\n\
+             retry ratio  0.0  0.2  < 0.05   > 0.10  alert\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_page_says_so() {
+        assert_eq!(page(&[("ID", "id")], &[]), "none\n");
+    }
+}

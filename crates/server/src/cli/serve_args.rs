@@ -1,0 +1,101 @@
+//! What `posthaste serve` may be told.
+//!
+//! Every flag is a setting, and stays a text here: the configuration reads them all, so that mistakes in
+//! flags, variables and file are told together.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Shown below the flags.
+pub const SERVE_EXAMPLES: &str = "\
+Examples:
+  posthaste serve
+  posthaste serve --listen 0.0.0.0:8420 --store sqlite:/var/lib/posthaste/posthaste.db
+  posthaste serve --allow-network 127.0.0.0/8 --allow-http
+  posthaste serve --config posthaste.toml --set limits.connections=500
+
+Every setting can stand in the file, in the environment and here; what is said here wins over the
+environment, and that over the file. config.default.toml lists all of them with their defaults:
+`limits.connections` in the file is POSTHASTE_LIMITS_CONNECTIONS in the environment.
+
+Exit codes: 0 stopped when told to, 1 failed, 2 wrong usage or configuration.";
+
+/// `serve`.
+#[derive(Clone, Default, Args)]
+pub struct ServeArgs {
+    /// Settings from a TOML file [env: POSTHASTE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to serve the API; port 0 picks a free one [default: 127.0.0.1:8420]
+    /// [env: POSTHASTE_LISTEN]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Where events and deliveries are kept [default: sqlite:posthaste.db] [env: POSTHASTE_STORE]
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// A key that reaches everything; without one the first start makes one and prints it once. Others
+    /// on this machine may see flags: the variable is safer [env: POSTHASTE_ADMIN_KEY]
+    #[arg(long, value_name = "KEY")]
+    pub admin_key: Option<String>,
+    /// What secrets are sealed with [default: beside the store, made by the first start]
+    /// [env: POSTHASTE_MASTER_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub master_key_file: Option<String>,
+    /// Let webhooks go to a network that is not public, such as 127.0.0.0/8; may be repeated
+    /// [env: POSTHASTE_ALLOW_NETWORK]
+    #[arg(long, value_name = "CIDR")]
+    pub allow_network: Vec<String>,
+    /// Let webhooks go to http:// besides https:// [env: POSTHASTE_ALLOW_HTTP]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub allow_http: Option<String>,
+    /// How long finished deliveries are kept [default: 30d] [env: POSTHASTE_RETENTION]
+    #[arg(long, value_name = "DURATION")]
+    pub retention: Option<String>,
+    /// How long a stop waits for what is in flight [default: 25s] [env: POSTHASTE_GRACE]
+    #[arg(long, value_name = "DURATION")]
+    pub grace: Option<String>,
+    /// How log lines look: human, json, or auto, which is human at a terminal [default: auto]
+    /// [env: POSTHASTE_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+    /// What is logged: off, error, warn, info, debug or trace; info,posthaste::attempt=off leaves out
+    /// the line of each attempt [default: info] [env: POSTHASTE_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// Any other setting, by its key in the file; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl ServeArgs {
+    /// What was given, by its key.
+    pub fn given(&self) -> Vec<(&'static str, String)> {
+        let networks = (!self.allow_network.is_empty()).then(|| self.allow_network.join(","));
+        let flags = [
+            ("listen", self.listen.clone()),
+            ("store", self.store.clone()),
+            ("admin_key", self.admin_key.clone()),
+            ("master_key_file", self.master_key_file.clone()),
+            ("allow_network", networks),
+            ("allow_http", self.allow_http.clone()),
+            ("retention", self.retention.clone()),
+            ("grace", self.grace.clone()),
+            ("log.format", self.log_format.clone()),
+            ("log.level", self.log_level.clone()),
+        ];
+        flags
+            .into_iter()
+            .filter_map(|(key, text)| Some((key, text?)))
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for ServeArgs {
+    /// The flags that were given, by name: their values may be keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let keys = self.given().into_iter().map(|(key, _)| key);
+        f.debug_list().entries(keys).finish()
+    }
+}

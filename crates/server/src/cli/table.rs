@@ -1,0 +1,157 @@
+//! Tables with cells that have styles.
+//!
+//! Columns are as wide as their widest cell: ids are there to be copied, so nothing is cut.
+
+use anstyle::{AnsiColor, Style};
+
+use crate::picture::terminal::{BAD, GOOD, PLAIN, QUIET, STRONG, printable, styled};
+
+/// For what is neither well nor failed yet.
+pub const WAITING: Style = AnsiColor::Yellow.on_default();
+
+const GAP: &str = "  ";
+
+/// One cell: what it says, and how it looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    style: Style,
+    is_number: bool,
+}
+
+impl Cell {
+    /// A cell with this text, on one line whatever it holds.
+    pub fn new(text: &str) -> Cell {
+        Cell {
+            text: printable(text),
+            style: style_of(text),
+            is_number: false,
+        }
+    }
+
+    /// A cell with a number, which is set to the right.
+    pub fn number(text: &str) -> Cell {
+        Cell {
+            is_number: true,
+            ..Cell::new(text)
+        }
+    }
+
+    /// A cell without anything to say.
+    pub fn empty() -> Cell {
+        Cell {
+            text: "-".to_owned(),
+            style: QUIET,
+            is_number: false,
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+
+    /// The cell as it stands alone.
+    pub fn shown(&self) -> String {
+        if self.style == PLAIN {
+            self.text.clone()
+        } else {
+            styled(self.style, &self.text)
+        }
+    }
+}
+
+/// How a word of the API looks: what is well, what is not, and what waits.
+pub fn style_of(word: &str) -> Style {
+    match word {
+        "succeeded" | "enabled" | "passing" | "done" | "healthy" => GOOD,
+        "failed" | "disabled" | "tripped" | "alert" => BAD,
+        "retrying" | "held" | "paused" | "probing" | "warning" => WAITING,
+        "cancelled" => QUIET,
+        _ => PLAIN,
+    }
+}
+
+/// Rows in columns under their heads. A column of numbers is set to the right.
+pub fn table(heads: &[&str], rows: &[Vec<Cell>]) -> String {
+    let column = |index: usize| rows.iter().filter_map(move |row| row.get(index));
+    let widths: Vec<usize> = heads
+        .iter()
+        .enumerate()
+        .map(|(index, head)| {
+            let widest = column(index).map(Cell::width).max().unwrap_or(0);
+            widest.max(head.chars().count())
+        })
+        .collect();
+    let numeric: Vec<bool> = (0..heads.len())
+        .map(|index| column(index).any(|cell| cell.is_number))
+        .collect();
+    let heads: Vec<Cell> = heads
+        .iter()
+        .map(|head| Cell {
+            style: STRONG,
+            ..Cell::new(head)
+        })
+        .collect();
+    std::iter::once(&heads)
+        .chain(rows)
+        .map(|row| line(row, &widths, &numeric))
+        .collect()
+}
+
+fn line(row: &[Cell], widths: &[usize], numeric: &[bool]) -> String {
+    let mut out = String::new();
+    // Blanks are owed until something follows them, so that no line ends in them.
+    let mut owed = 0;
+    for (index, cell) in row.iter().enumerate() {
+        let spare = widths
+            .get(index)
+            .map_or(0, |width| width.saturating_sub(cell.width()));
+        let to_the_right = numeric.get(index).copied().unwrap_or(false);
+        let (before, after) = if to_the_right { (spare, 0) } else { (0, spare) };
+        out.push_str(&" ".repeat(owed + before));
+        out.push_str(&cell.shown());
+        owed = after + GAP.len();
+    }
+    out.push('\n');
+    out
+}
+
+/// Names and what they stand for, a line each.
+pub fn pairs(pairs: &[(String, Cell)]) -> String {
+    let width = pairs
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    pairs
+        .iter()
+        .map(|(name, cell)| {
+            let name = styled(QUIET, &format!("{:<width$}", printable(name)));
+            format!("{name}{GAP}{}\n", cell.shown())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_the_colours() {
+        let rows = vec![
+            vec![Cell::new("dlv_1"), Cell::new("failed"), Cell::number("12")],
+            vec![Cell::new("dlv_22"), Cell::empty(), Cell::number("3")],
+        ];
+        let text = anstream::adapter::strip_str(&table(&["ID", "STATUS", "N"], &rows)).to_string();
+        assert_eq!(
+            text,
+            "ID      STATUS   N\ndlv_1   failed  12\ndlv_22  -        3\n"
+        );
+    }
+
+    #[test]
+    fn nothing_a_server_says_moves_the_cursor() {
+        let rows = vec![vec![Cell::new("a\n\u{1b}[2Jb")]];
+        assert!(table(&["X"], &rows).ends_with("a\u{fffd}\u{fffd}[2Jb\n"));
+    }
+}

@@ -1,0 +1,207 @@
+//! What the environment and the flags say, in the shape of the file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use posthaste_core::mistakes::Mistakes;
+use serde_json::{Map, Value};
+
+use super::file::Lines;
+use super::settings::nearest;
+use super::{Config, ConfigError, SETTINGS, Setting};
+use crate::cli::serve_args::ServeArgs;
+
+const PREFIX: &str = "POSTHASTE_";
+const CONFIG_VARIABLE: &str = "POSTHASTE_CONFIG";
+/// What the commands that speak to a server are told by.
+const CLIENT_VARIABLES: [&str; 3] = ["POSTHASTE_SERVER", "POSTHASTE_KEY", "POSTHASTE_TENANT"];
+
+/// What one source says.
+pub(super) struct Layer {
+    pub(super) document: Value,
+    pub(super) origin: Origin,
+}
+
+/// Where it says it.
+pub(super) enum Origin {
+    File { name: String, lines: Lines },
+    Environment,
+    Flags,
+}
+
+impl Layer {
+    /// Sets what this source says, and notes what it gets wrong.
+    pub(super) fn apply(&self, config: &mut Config, error: &mut ConfigError) {
+        let mut mistakes = Mistakes::default();
+        let master_key_origin = self.origin.of("master_key");
+        config.read(&self.document, master_key_origin, &mut mistakes);
+        for mistake in mistakes.iter() {
+            error.note(self.origin.of(&mistake.field), mistake.message.as_str());
+        }
+    }
+}
+
+impl Origin {
+    /// Where the field at `path` is said.
+    fn of(&self, path: &str) -> String {
+        let named = |name: &dyn Fn(&Setting) -> String| match Setting::holding(path) {
+            None => path.to_owned(),
+            Some(setting) => {
+                let inside = path[setting.key.len()..].trim_start_matches('.');
+                let blank = if inside.is_empty() { "" } else { ", " };
+                format!("{}{blank}{inside}", name(setting))
+            }
+        };
+        match self {
+            Origin::File { name, lines } => match lines.of(path) {
+                Some(line) => format!("{name} line {line}, {path}"),
+                None => format!("{name}, {path}"),
+            },
+            Origin::Environment => named(&Setting::variable),
+            Origin::Flags => named(&Setting::flag),
+        }
+    }
+}
+
+/// What the environment says, and the file it names.
+pub(super) fn environment(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    error: &mut ConfigError,
+) -> (Layer, Option<PathBuf>) {
+    let mut document = Map::new();
+    let mut file = None;
+    let mut variables: Vec<(String, OsString)> = variables
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text)))
+        // What is empty counts as not set: so do those who write compose files and manifests mean it.
+        .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
+        .collect();
+    variables.sort();
+    for (name, text) in variables {
+        if name == CONFIG_VARIABLE {
+            file = Some(PathBuf::from(text));
+            continue;
+        }
+        let setting = SETTINGS.iter().find(|setting| setting.variable() == name);
+        match (setting, text.into_string()) {
+            (Some(setting), Ok(text)) => put(&mut document, setting, &text),
+            (Some(_), Err(_)) => error.note(name, "is not text in UTF-8"),
+            (None, _) if is_none_of_ours(&name) => {}
+            (None, _) => error.note(&name, unknown_variable(&name)),
+        }
+    }
+    let layer = Layer {
+        document: Value::Object(document),
+        origin: Origin::Environment,
+    };
+    (layer, file)
+}
+
+/// Whether a variable is for the client, or was put there by Kubernetes or Docker because a service is
+/// called posthaste: `POSTHASTE_PORT`, `POSTHASTE_SERVICE_HOST`, `POSTHASTE_PORT_8420_TCP_ADDR`.
+fn is_none_of_ours(name: &str) -> bool {
+    CLIENT_VARIABLES.contains(&name)
+        || name.ends_with("_PORT")
+        || name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT_")
+        || name.split_once("_PORT_").is_some_and(|(_, port)| {
+            let protocol = port.trim_start_matches(|c: char| c.is_ascii_digit());
+            protocol.len() < port.len()
+                && ["_TCP", "_UDP", "_SCTP"]
+                    .iter()
+                    .any(|known| protocol.starts_with(known))
+        })
+}
+
+fn unknown_variable(name: &str) -> String {
+    match nearest(name, SETTINGS.iter().map(Setting::variable)) {
+        Some(guess) => format!("is not a setting; did you mean {guess}?"),
+        None => "is not a setting; config.default.toml lists all of them".to_owned(),
+    }
+}
+
+/// What the flags say.
+pub(super) fn flags(args: &ServeArgs, error: &mut ConfigError) -> Layer {
+    let mut document = Map::new();
+    let mut given: Vec<&Setting> = Vec::new();
+    for (key, text) in args.given() {
+        let setting = Setting::named(key).expect("every flag is a setting");
+        given.push(setting);
+        put(&mut document, setting, &text);
+    }
+    for pair in &args.set {
+        let Some((key, text)) = pair.split_once('=') else {
+            // The text may be a key that must not be shown.
+            error.note("--set", "must be KEY=VALUE, such as limits.connections=500");
+            continue;
+        };
+        let Some(setting) = Setting::named(key.trim()) else {
+            error.note(format!("--set {key}"), unknown_key(key));
+            continue;
+        };
+        if given.contains(&setting) {
+            error.note(format!("--set {key}"), "is given twice");
+            continue;
+        }
+        given.push(setting);
+        put(&mut document, setting, text);
+    }
+    Layer {
+        document: Value::Object(document),
+        origin: Origin::Flags,
+    }
+}
+
+fn unknown_key(key: &str) -> String {
+    match nearest(key, SETTINGS.iter().map(|setting| setting.key.to_owned())) {
+        Some(guess) => format!("is not a setting; did you mean {guess}?"),
+        None => "is not a setting; config.default.toml lists all of them".to_owned(),
+    }
+}
+
+/// Puts a setting where it stands in the file.
+fn put(document: &mut Map<String, Value>, setting: &Setting, text: &str) {
+    let value = setting.value_of(text);
+    let Some((section, name)) = setting.key.split_once('.') else {
+        document.insert(setting.key.to_owned(), value);
+        return;
+    };
+    let section = document
+        .entry(section)
+        .or_insert_with(|| Value::Object(Map::new()));
+    let fields = section.as_object_mut().expect("a section is an object");
+    fields.insert(name.to_owned(), value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_called_posthaste_does_not_stop_the_server() {
+        for name in [
+            "POSTHASTE_PORT",
+            "POSTHASTE_SERVICE_HOST",
+            "POSTHASTE_SERVICE_PORT",
+            "POSTHASTE_SERVICE_PORT_HTTP",
+            "POSTHASTE_PORT_8420_TCP",
+            "POSTHASTE_PORT_8420_TCP_ADDR",
+            "POSTHASTE_METRICS_PORT_9000_UDP_PROTO",
+            "POSTHASTE_METRICS_SERVICE_HOST",
+            "POSTHASTE_KEY",
+        ] {
+            assert!(is_none_of_ours(name), "{name}");
+        }
+        for name in [
+            "POSTHASTE_PORTS",
+            "POSTHASTE_PORT_X",
+            "POSTHASTE_KEYS",
+            "POSTHASTE_",
+        ] {
+            assert!(!is_none_of_ours(name), "{name}");
+        }
+        for setting in SETTINGS {
+            assert!(!is_none_of_ours(&setting.variable()), "{}", setting.key);
+        }
+    }
+}

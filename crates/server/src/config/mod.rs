@@ -1,0 +1,312 @@
+//! How the server is set up.
+//!
+//! Every setting has a default, a key in the configuration file, an environment variable and a flag:
+//! `limits.body_bytes` is `POSTHASTE_LIMITS_BODY_BYTES` and `--set limits.body_bytes=…`; those one often
+//! needs have flags of their own, as `--listen`. What is said later in this list wins. It promises:
+//!
+//! - every mistake is told at once, each with the line, variable or flag it stands in, and what would be
+//!   right, also where a later source overrides it;
+//! - an unknown key, variable or flag is a mistake: a setting that is misspelt must not be without effect;
+//! - no message and no `Debug` shows a key.
+//!
+//! `config.default.toml` holds every setting with its default, and says what it does.
+
+mod error;
+mod file;
+mod layer;
+mod read;
+mod secret;
+mod settings;
+mod store;
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use posthaste_core::address::EgressRules;
+use posthaste_core::dispatcher;
+use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::time::Span;
+use posthaste_egress::Roots;
+
+pub use error::{ConfigError, ConfigMistake};
+pub use secret::Secret;
+pub use settings::{Kind, SETTINGS, Setting};
+pub use store::StoreLocation;
+
+use crate::cli::serve_args::ServeArgs;
+use crate::logging::LogSettings;
+use crate::vault::{KeySource, key_file_beside};
+
+/// Where the server listens, unless told otherwise.
+pub const DEFAULT_PORT: u16 = 8420;
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where the API is served. Port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Where events and deliveries are kept.
+    pub store: StoreLocation,
+    /// A key that reaches everything. Without one the first start makes one.
+    pub admin_key: Option<Secret>,
+    /// What secrets are sealed with.
+    pub master_key: MasterKey,
+    /// Where webhooks may go.
+    pub egress: EgressRules,
+    /// Certificate authorities that are believed beside the public ones.
+    pub ca_bundle: Option<PathBuf>,
+    /// The retry policy where neither the endpoint nor its tenant has one.
+    pub retry_policy: RetryPolicy,
+    /// How long what is finished is kept, where the tenant's limits do not say.
+    pub retention: Span,
+    /// How long a stop waits for what is in flight.
+    pub grace: Span,
+    /// What a caller of the API may ask of the server.
+    pub limits: RequestLimits,
+    /// What a tenant may do whose own limits do not say.
+    pub tenant_limits: TenantLimits,
+    /// How much is sent at once.
+    pub engine: EngineSettings,
+    /// When endpoints are left alone.
+    pub breaker: BreakerSettings,
+    /// What is logged, and how.
+    pub log: LogSettings,
+}
+
+/// What secrets are sealed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MasterKey {
+    /// The keys of the file beside the database, which is made with it.
+    BesideStore,
+    /// The keys of this file.
+    File(PathBuf),
+    /// These keys.
+    Text {
+        /// The keys.
+        text: Secret,
+        /// Where they stand.
+        origin: String,
+    },
+}
+
+/// What a caller of the API may ask of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// The longest body of a request.
+    pub body_bytes: u32,
+    /// The longest body of a batch of events.
+    pub batch_body_bytes: u32,
+    /// How many connections may be open at once.
+    pub connections: u32,
+    /// How long the head of a request may take to arrive.
+    pub header_read_time: Span,
+    /// How many requests a second each key may make; nothing means any number.
+    pub requests_per_second: Option<u32>,
+    /// How many of them at once after a quiet time.
+    pub request_burst: u32,
+}
+
+impl Default for RequestLimits {
+    fn default() -> RequestLimits {
+        RequestLimits {
+            body_bytes: 1 << 20,
+            batch_body_bytes: 16 << 20,
+            connections: 4_096,
+            header_read_time: Span::from_secs(10),
+            requests_per_second: Some(50_000),
+            request_burst: 50_000,
+        }
+    }
+}
+
+/// What a tenant may do whose own limits do not say. How long its data are kept is
+/// [`Config::retention`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// How many endpoints.
+    pub endpoints: u32,
+    /// How many events a second; nothing means any number.
+    pub events_per_second: Option<u32>,
+    /// How many events a month; nothing means any number.
+    pub events_per_month: Option<u64>,
+    /// How large a payload.
+    pub payload_bytes: u32,
+    /// How many attempts a retry policy may ask for.
+    pub max_attempts: u32,
+}
+
+impl Default for TenantLimits {
+    fn default() -> TenantLimits {
+        TenantLimits {
+            endpoints: 1_000,
+            events_per_second: None,
+            events_per_month: None,
+            payload_bytes: 1 << 20,
+            max_attempts: 30,
+        }
+    }
+}
+
+/// How much is sent at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// Attempts under way at once, over all endpoints.
+    pub max_in_flight: u32,
+    /// Deliveries kept ready in memory for each endpoint.
+    pub ready_per_lane: u32,
+    /// The longest `Retry-After` that is honoured.
+    pub retry_after_cap: Span,
+}
+
+impl Default for EngineSettings {
+    fn default() -> EngineSettings {
+        EngineSettings {
+            max_in_flight: 4_096,
+            ready_per_lane: 64,
+            retry_after_cap: RETRY_AFTER_CAP,
+        }
+    }
+}
+
+impl EngineSettings {
+    /// The same for the dispatcher.
+    pub fn dispatcher_limits(&self) -> dispatcher::Limits {
+        dispatcher::Limits {
+            max_flights: self.max_in_flight as usize,
+            ready_per_lane: self.ready_per_lane as usize,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)),
+            store: StoreLocation::default(),
+            admin_key: None,
+            master_key: MasterKey::BesideStore,
+            egress: EgressRules::default(),
+            ca_bundle: None,
+            retry_policy: RetryPolicy::default(),
+            retention: Span::from_days(30),
+            grace: Span::from_secs(25),
+            limits: RequestLimits::default(),
+            tenant_limits: TenantLimits::default(),
+            engine: EngineSettings::default(),
+            breaker: BreakerSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Puts together what the file, the environment and the flags say.
+    pub fn load(
+        args: &ServeArgs,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Config, ConfigError> {
+        let mut error = ConfigError::default();
+        let (environment, named_file) = layer::environment(environment, &mut error);
+        let flags = layer::flags(args, &mut error);
+        let file = match (&args.config, named_file) {
+            (Some(path), _) => file::layer(path, "--config", &mut error),
+            (None, Some(path)) => file::layer(&path, "POSTHASTE_CONFIG", &mut error),
+            (None, None) => None,
+        };
+        let mut config = Config::default();
+        for layer in file.iter().chain([&environment, &flags]) {
+            layer.apply(&mut config, &mut error);
+        }
+        config.check_together(&mut error);
+        error.unless_empty(config)
+    }
+
+    /// Notes what no source gets wrong alone.
+    fn check_together(&self, error: &mut ConfigError) {
+        let (first, longest) = (self.breaker.first_wait, self.breaker.longest_wait);
+        if first > longest {
+            error.note(
+                "breaker.longest_wait",
+                format!(
+                    "must not be below breaker.first_wait: it is {longest}, and that is {first}"
+                ),
+            );
+        }
+        let (asked, allowed) = (
+            self.retry_policy.max_attempts,
+            self.tenant_limits.max_attempts,
+        );
+        if asked > allowed {
+            error.note(
+                "retry_policy",
+                format!(
+                    "asks for {asked} attempts, and tenant_limits.max_attempts allows {allowed}: \
+                     change one of them"
+                ),
+            );
+        }
+    }
+
+    /// What to open the vault with. Ask before the database is opened, and so made.
+    pub fn key_source(&self) -> KeySource {
+        let StoreLocation::Sqlite(database) = &self.store;
+        match &self.master_key {
+            MasterKey::Text { text, origin } => KeySource::Text {
+                text: text.reveal().to_owned(),
+                origin: origin.clone(),
+            },
+            MasterKey::File(path) => KeySource::for_database(path.clone(), database),
+            MasterKey::BesideStore => KeySource::for_database(key_file_beside(database), database),
+        }
+    }
+
+    /// Whose certificates are believed: the public authorities, and those of the bundle.
+    pub fn roots(&self) -> Result<Roots, String> {
+        self.ca_bundle
+            .as_ref()
+            .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
+    }
+
+    /// What is allowed, and still deserves a word when the server starts.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let is_short = |key: &Secret| key.reveal().len() < SHORT_KEY_CHARS;
+        if self.admin_key.as_ref().is_some_and(is_short) {
+            warnings.push(format!(
+                "the admin key is shorter than {SHORT_KEY_CHARS} characters and can be guessed: \
+                 leave it out, and the server makes a good one"
+            ));
+        }
+        if !self.listen.ip().is_loopback() {
+            warnings.push(format!(
+                "listening on {} without TLS: put a proxy that speaks TLS in front of it",
+                self.listen
+            ));
+        }
+        warnings
+    }
+}
+
+/// A key shorter than this can be guessed by trying.
+const SHORT_KEY_CHARS: usize = 16;
+
+/// The largest bundle that is read: the whole public list has a quarter of a MiB.
+const MAX_BUNDLE_BYTES: u64 = 16 << 20;
+
+fn read_bundle(path: &PathBuf) -> Result<Roots, String> {
+    let shown = path.display();
+    let unreadable = |error| format!("cannot read {shown}: {error}");
+    let length_bytes = fs::metadata(path).map_err(unreadable)?.len();
+    if length_bytes > MAX_BUNDLE_BYTES {
+        return Err(format!(
+            "{shown} is too large to be a bundle of certificates"
+        ));
+    }
+    let pem = fs::read(path).map_err(unreadable)?;
+    Roots::mozilla()
+        .with_bundle(&pem)
+        .map_err(|error| format!("{shown}: {error}"))
+}

@@ -1,0 +1,308 @@
+//! What a document says about each setting.
+//!
+//! Reading only ever sets what the document names. Applying the sources one after the other, the
+//! strongest last, is therefore all there is to precedence.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
+use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
+use posthaste_core::time::{MAX_SPAN, Span};
+use serde_json::Value;
+
+use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
+use crate::logging::LogSettings;
+use crate::vault::{KeySource, Vault, VaultError};
+
+/// How many networks a list may name.
+const MAX_NETWORKS: usize = 1_000;
+/// The longest admin key.
+const MAX_KEY_CHARS: usize = 256;
+/// The longest grace period: nobody waits longer for a stop.
+const MAX_GRACE: Span = Span::from_hours(1);
+const MAX_BODY_BYTES: u32 = 256 << 20;
+const MIN_BODY_BYTES: u32 = 1 << 10;
+const MAX_CONNECTIONS: u32 = 1_000_000;
+const MAX_HEADER_TIME: Span = Span::from_mins(5);
+/// More than anybody has. Numbers beyond it are slips.
+const MAX_COUNT: u32 = 1_000_000_000;
+const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
+/// Each attempt under way has a socket; there are not more of them to one address.
+const MAX_FLIGHTS: u32 = 65_536;
+const MAX_READY_PER_LANE: u32 = 10_000;
+const MAX_RETRY_AFTER: Span = Span::from_days(30);
+const MAX_BREAKER_SPAN: Span = Span::from_days(1);
+/// A breaker that trips on less would trip on nothing.
+const MIN_FAILURE_RATIO: f64 = 0.01;
+/// Stands for a limit that is not set, where the file needs a word for it.
+const NONE: &str = "none";
+
+impl Config {
+    /// Sets what `document` says, and notes what is wrong with it. `origin` is where a master key stands.
+    pub(super) fn read(&mut self, document: &Value, origin: String, mistakes: &mut Mistakes) {
+        let Some(mut fields) = Fields::open(document, "", mistakes) else {
+            return;
+        };
+        set(&mut self.listen, parsed(&mut fields, "listen", read_listen));
+        set(&mut self.store, parsed(&mut fields, "store", str::parse));
+        let admin_key = parsed(&mut fields, "admin_key", read_admin_key);
+        self.admin_key = admin_key.or(self.admin_key.take());
+        set(&mut self.master_key, read_master_key(&mut fields, origin));
+        let egress = &mut self.egress;
+        let allowed = read_networks(&mut fields, "allow_network");
+        set(&mut egress.allow_networks, allowed);
+        let denied = read_networks(&mut fields, "deny_network");
+        set(&mut egress.deny_networks, denied);
+        set(
+            &mut egress.allow_http,
+            read_truth(&mut fields, "allow_http"),
+        );
+        self.ca_bundle = read_ca_bundle(&mut fields).or(self.ca_bundle.take());
+        set(&mut self.retry_policy, read_policy(&mut fields));
+        let retention = fields.span("retention", Span::from_secs(1), MAX_SPAN);
+        set(&mut self.retention, retention);
+        set(&mut self.grace, fields.span("grace", Span::ZERO, MAX_GRACE));
+        if let Some(section) = fields.object("limits") {
+            read_limits(&mut self.limits, section);
+        }
+        if let Some(section) = fields.object("tenant_limits") {
+            read_tenant_limits(&mut self.tenant_limits, section);
+        }
+        if let Some(section) = fields.object("engine") {
+            read_engine(&mut self.engine, section);
+        }
+        if let Some(section) = fields.object("breaker") {
+            read_breaker(&mut self.breaker, section);
+        }
+        if let Some(section) = fields.object("log") {
+            read_log(&mut self.log, section);
+        }
+        fields.finish();
+    }
+}
+
+fn set<T>(setting: &mut T, said: Option<T>) {
+    if let Some(said) = said {
+        *setting = said;
+    }
+}
+
+fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {
+    let mut bytes = |name| fields.count(name, MIN_BODY_BYTES, MAX_BODY_BYTES);
+    set(&mut limits.body_bytes, bytes("body_bytes"));
+    set(&mut limits.batch_body_bytes, bytes("batch_body_bytes"));
+    let connections = fields.count("connections", 1, MAX_CONNECTIONS);
+    set(&mut limits.connections, connections);
+    let time = fields.span("header_read_time", Span::from_millis(100), MAX_HEADER_TIME);
+    set(&mut limits.header_read_time, time);
+    let rate = count_or_none(&mut fields, "requests_per_second");
+    set(&mut limits.requests_per_second, rate);
+    let burst = fields.count("request_burst", 1, MAX_COUNT);
+    set(&mut limits.request_burst, burst);
+    fields.finish();
+}
+
+fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
+    set(
+        &mut limits.endpoints,
+        fields.count("endpoints", 0, MAX_COUNT),
+    );
+    let rate = count_or_none(&mut fields, "events_per_second");
+    set(&mut limits.events_per_second, rate);
+    let month = number_or_none(&mut fields, "events_per_month", MAX_EVENTS_PER_MONTH);
+    set(&mut limits.events_per_month, month);
+    let payload = fields.count("payload_bytes", 1, MAX_BODY_BYTES);
+    set(&mut limits.payload_bytes, payload);
+    let attempts = fields.count("max_attempts", 1, MAX_ATTEMPTS);
+    set(&mut limits.max_attempts, attempts);
+    fields.finish();
+}
+
+fn read_engine(engine: &mut EngineSettings, mut fields: Fields<'_, '_>) {
+    let in_flight = fields.count("max_in_flight", 1, MAX_FLIGHTS);
+    set(&mut engine.max_in_flight, in_flight);
+    let ready = fields.count("ready_per_lane", 1, MAX_READY_PER_LANE);
+    set(&mut engine.ready_per_lane, ready);
+    let cap = fields.span("retry_after_cap", Span::ZERO, MAX_RETRY_AFTER);
+    set(&mut engine.retry_after_cap, cap);
+    fields.finish();
+}
+
+fn read_breaker(breaker: &mut BreakerSettings, mut fields: Fields<'_, '_>) {
+    let window = fields.span("window", Span::from_secs(1), MAX_BREAKER_SPAN);
+    set(&mut breaker.window, window);
+    let samples = fields.count("min_samples", 1, MAX_COUNT);
+    set(&mut breaker.min_samples, samples);
+    let ratio = fields.number("failure_ratio", MIN_FAILURE_RATIO, 1.0);
+    set(&mut breaker.failure_ratio, ratio);
+    let failures = fields.count("consecutive_failures", 1, MAX_COUNT);
+    set(&mut breaker.consecutive_failures, failures);
+    let exhausted = fields.count("exhausted_deliveries", 1, MAX_EXHAUSTED);
+    set(&mut breaker.exhausted_deliveries, exhausted);
+    let first = fields.span("first_wait", Span::from_millis(1), MAX_BREAKER_SPAN);
+    set(&mut breaker.first_wait, first);
+    let longest = fields.span("longest_wait", Span::from_millis(1), MAX_BREAKER_SPAN);
+    set(&mut breaker.longest_wait, longest);
+    fields.finish();
+}
+
+fn read_log(log: &mut LogSettings, mut fields: Fields<'_, '_>) {
+    set(&mut log.format, parsed(&mut fields, "format", str::parse));
+    set(&mut log.filter, parsed(&mut fields, "level", str::parse));
+    fields.finish();
+}
+
+/// The field as text, made something of.
+fn parsed<T, E: Display>(
+    fields: &mut Fields<'_, '_>,
+    name: &'static str,
+    read: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
+    match read(fields.text(name)?) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            fields.wrong(name, error.to_string());
+            None
+        }
+    }
+}
+
+fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| {
+        "must be an IP address and a port, such as 127.0.0.1:8420, 0.0.0.0:8420 or [::1]:8420; \
+         port 0 picks a free one"
+    })
+}
+
+/// A key must fit into a header. The message does not repeat it.
+fn read_admin_key(text: &str) -> Result<Secret, String> {
+    let fits = (1..=MAX_KEY_CHARS).contains(&text.len());
+    if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "must have 1 to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
+             header"
+        ));
+    }
+    Ok(Secret::new(text))
+}
+
+fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<MasterKey> {
+    let text = fields.text("master_key");
+    let file = parsed(fields, "master_key_file", read_path);
+    let Some(text) = text else {
+        return file.map(MasterKey::File);
+    };
+    if file.is_some() {
+        fields.wrong(
+            "master_key_file",
+            "is given beside master_key: give one of them",
+        );
+    }
+    let tried = Vault::open_or_create(KeySource::Text {
+        text: text.to_owned(),
+        origin: origin.clone(),
+    });
+    match tried {
+        Ok(_) => {}
+        Err(VaultError::Malformed { flaw, .. }) => fields.wrong("master_key", flaw.to_string()),
+        Err(error) => fields.wrong("master_key", error.to_string()),
+    }
+    Some(MasterKey::Text {
+        text: Secret::new(text),
+        origin,
+    })
+}
+
+fn read_path(text: &str) -> Result<PathBuf, &'static str> {
+    if text.is_empty() || text.contains('\0') {
+        return Err("must be the path of a file");
+    }
+    Ok(PathBuf::from(text))
+}
+
+fn read_ca_bundle(fields: &mut Fields<'_, '_>) -> Option<PathBuf> {
+    let path = parsed(fields, "ca_bundle", read_path)?;
+    if let Err(message) = read_bundle(&path) {
+        fields.wrong("ca_bundle", message);
+    }
+    Some(path)
+}
+
+fn read_networks(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Vec<IpNet>> {
+    let list = fields.list(name, MAX_NETWORKS)?;
+    let mut networks = Vec::with_capacity(list.len());
+    for (index, item) in list.iter().enumerate() {
+        match item.as_str().and_then(network) {
+            Some(network) => networks.push(network),
+            None => fields.wrong(
+                &format!("{name}[{index}]"),
+                "must be a network such as \"10.0.0.0/8\" or \"fd00::/8\", or one address",
+            ),
+        }
+    }
+    Some(networks)
+}
+
+/// Reads a network, or an address as the network of it alone.
+fn network(text: &str) -> Option<IpNet> {
+    let network = IpNet::from_str(text).map(|network| network.trunc());
+    network
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .ok()
+}
+
+fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
+    let value = fields.value(name)?;
+    if value.as_bool().is_none() {
+        fields.wrong(name, "must be true or false");
+    }
+    value.as_bool()
+}
+
+/// Reads a preset by its name, or a policy written out.
+fn read_policy(fields: &mut Fields<'_, '_>) -> Option<RetryPolicy> {
+    match fields.value("retry_policy")? {
+        Value::String(_) => {
+            let read = |text: &str| match text.trim_start().starts_with('{') {
+                true => Err("is not valid JSON".to_owned()),
+                false => text.parse().map(Preset::policy).map_err(not_a_preset),
+            };
+            parsed(fields, "retry_policy", read)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            fields.object("retry_policy").and_then(RetryPolicy::read)
+        }
+    }
+}
+
+fn not_a_preset(error: UnknownPreset) -> String {
+    format!("{error}. A policy can also be written out, as a table or in JSON")
+}
+
+/// A count, or nothing where the word `none` stands. The outer option says whether there was either.
+fn count_or_none(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Option<u32>> {
+    let number = number_or_none(fields, name, u64::from(MAX_COUNT))?;
+    Some(number.map(|number| number.try_into().expect("at most MAX_COUNT")))
+}
+
+fn number_or_none(
+    fields: &mut Fields<'_, '_>,
+    name: &'static str,
+    most: u64,
+) -> Option<Option<u64>> {
+    let value = fields.value(name)?;
+    if value.as_str() == Some(NONE) {
+        return Some(None);
+    }
+    let number = value.as_u64().filter(|number| (1..=most).contains(number));
+    if number.is_none() {
+        let message = format!("must be a whole number from 1 to {most}, or \"{NONE}\"");
+        fields.wrong(name, message);
+    }
+    number.map(Some)
+}

@@ -1,0 +1,216 @@
+//! Every setting by name.
+//!
+//! The one list from which variables and flags follow. What a setting means is in
+//! [`read`](super::read), what it is for in `config.default.toml`; tests hold the three together.
+
+use serde_json::{Number, Value};
+
+use Kind::{List, Number as Count, Policy, Text, Truth};
+
+/// What a text in the environment or after a flag stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Itself.
+    Text,
+    /// `true` or `false`.
+    Truth,
+    /// A number, or a word where one is allowed.
+    Number,
+    /// Texts separated by commas.
+    List,
+    /// A preset's name, or a policy in JSON.
+    Policy,
+}
+
+/// A setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its key in the file, with the section's name before a dot.
+    pub key: &'static str,
+    /// What its text stands for.
+    pub kind: Kind,
+    /// It has a flag of its own.
+    pub has_flag: bool,
+}
+
+const fn flagged(key: &'static str, kind: Kind) -> Setting {
+    Setting {
+        key,
+        kind,
+        has_flag: true,
+    }
+}
+
+const fn plain(key: &'static str, kind: Kind) -> Setting {
+    Setting {
+        key,
+        kind,
+        has_flag: false,
+    }
+}
+
+/// Every setting, in the order of `config.default.toml`.
+pub const SETTINGS: &[Setting] = &[
+    flagged("listen", Text),
+    flagged("store", Text),
+    flagged("admin_key", Text),
+    plain("master_key", Text),
+    flagged("master_key_file", Text),
+    flagged("allow_network", List),
+    plain("deny_network", List),
+    flagged("allow_http", Truth),
+    plain("ca_bundle", Text),
+    plain("retry_policy", Policy),
+    flagged("retention", Text),
+    flagged("grace", Text),
+    plain("limits.body_bytes", Count),
+    plain("limits.batch_body_bytes", Count),
+    plain("limits.connections", Count),
+    plain("limits.header_read_time", Text),
+    plain("limits.requests_per_second", Count),
+    plain("limits.request_burst", Count),
+    plain("tenant_limits.endpoints", Count),
+    plain("tenant_limits.events_per_second", Count),
+    plain("tenant_limits.events_per_month", Count),
+    plain("tenant_limits.payload_bytes", Count),
+    plain("tenant_limits.max_attempts", Count),
+    plain("engine.max_in_flight", Count),
+    plain("engine.ready_per_lane", Count),
+    plain("engine.retry_after_cap", Text),
+    plain("breaker.window", Text),
+    plain("breaker.min_samples", Count),
+    plain("breaker.failure_ratio", Count),
+    plain("breaker.consecutive_failures", Count),
+    plain("breaker.exhausted_deliveries", Count),
+    plain("breaker.first_wait", Text),
+    plain("breaker.longest_wait", Text),
+    flagged("log.format", Text),
+    flagged("log.level", Text),
+];
+
+impl Setting {
+    /// The setting with this key.
+    pub fn named(key: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// The setting in which the field at `path` of a document lies.
+    pub(super) fn holding(path: &str) -> Option<&'static Setting> {
+        let lies_in = |setting: &&Setting| {
+            let rest = path.strip_prefix(setting.key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        SETTINGS.iter().find(lies_in)
+    }
+
+    /// Its environment variable.
+    pub fn variable(&self) -> String {
+        let key = self.key.replace('.', "_").to_ascii_uppercase();
+        format!("POSTHASTE_{key}")
+    }
+
+    /// How it is set on the command line.
+    pub fn flag(&self) -> String {
+        if self.has_flag {
+            format!("--{}", self.key.replace(['.', '_'], "-"))
+        } else {
+            format!("--set {}", self.key)
+        }
+    }
+
+    /// What a text stands for. What it cannot stand for stays a text, which its reader then refuses
+    /// with what would be right.
+    pub(super) fn value_of(&self, text: &str) -> Value {
+        let itself = || Value::String(text.to_owned());
+        match self.kind {
+            Kind::Text => itself(),
+            Kind::Truth => text.parse().map_or_else(|_| itself(), Value::Bool),
+            Kind::Number => text
+                .parse::<u64>()
+                .ok()
+                .map(Number::from)
+                .or_else(|| text.parse().ok().and_then(Number::from_f64))
+                .map_or_else(itself, Value::Number),
+            Kind::List => text
+                .split(',')
+                .map(str::trim)
+                .filter(|item| !item.is_empty())
+                .map(|item| Value::String(item.to_owned()))
+                .collect(),
+            Kind::Policy if text.trim_start().starts_with('{') => {
+                posthaste_core::json::parse(text).unwrap_or_else(|_| itself())
+            }
+            Kind::Policy => itself(),
+        }
+    }
+}
+
+/// The name among `known` that `name` is most likely a slip of.
+pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
+    known
+        .map(|other| (distance(name, &other), other))
+        .min()
+        .filter(|(slips, other)| *slips <= other.len() / 4)
+        .map(|(_, other)| other)
+}
+
+/// How many letters must be put in, taken out or changed to make one of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for column in 0..other.len() {
+            let changed = diagonal + usize::from(letter != other[column]);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_from_the_key() {
+        let setting = Setting::named("log.level").expect("a setting");
+        assert_eq!(setting.variable(), "POSTHASTE_LOG_LEVEL");
+        assert_eq!(setting.flag(), "--log-level");
+        let setting = Setting::named("limits.body_bytes").expect("a setting");
+        assert_eq!(setting.flag(), "--set limits.body_bytes");
+    }
+
+    #[test]
+    fn no_two_settings_share_a_variable_or_lie_in_one_another() {
+        for setting in SETTINGS {
+            let same = |other: &&Setting| other.variable() == setting.variable();
+            assert_eq!(SETTINGS.iter().filter(same).count(), 1, "{}", setting.key);
+            assert_eq!(Setting::holding(setting.key), Some(setting));
+        }
+        let key = |path: &str| Setting::holding(path).map(|setting| setting.key);
+        assert_eq!(key("allow_network[2]"), Some("allow_network"));
+        assert_eq!(key("retry_policy.backoff.base"), Some("retry_policy"));
+        assert_eq!(key("master_key_file"), Some("master_key_file"));
+        assert_eq!(key("limits"), None);
+        assert_eq!(key("listener"), None);
+    }
+
+    #[test]
+    fn a_slip_is_recognised_and_a_stranger_is_not() {
+        let known = || SETTINGS.iter().map(Setting::variable);
+        let guess = |name: &str| nearest(name, known());
+        assert_eq!(
+            guess("POSTHASTE_LISTN"),
+            Some("POSTHASTE_LISTEN".to_owned())
+        );
+        assert_eq!(
+            guess("POSTHASTE_ALOW_HTTP"),
+            Some("POSTHASTE_ALLOW_HTTP".to_owned())
+        );
+        assert_eq!(guess("POSTHASTE_TELEMETRY_ENABLED"), None);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+}

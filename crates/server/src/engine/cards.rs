@@ -1,0 +1,231 @@
+//! What must be known of an endpoint to send to it, kept at hand.
+//!
+//! A card is made from the endpoint's row when the dispatcher asks for an introduction, and made anew
+//! when the endpoint changes. Of one endpoint only one reading is under way at a time; a change in the
+//! meantime makes it read again, so that what is shown last was read last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use posthaste_core::address::{Destination, EgressRules};
+use posthaste_core::dispatcher::Introduction;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::{BreakerSettings, LaneSettings};
+use posthaste_core::time::Span;
+use posthaste_egress::PoolKey;
+use posthaste_store::{EndpointRow, Store, StoreError, StoreSettings};
+use rustc_hash::FxHashMap;
+
+use crate::signing_keys::SigningKeyring;
+use crate::vault::{Purpose, Vault};
+
+/// How many cards are kept. The dispatcher asks again for what it needs.
+pub(super) const MAX_CARDS: usize = 16_384;
+
+/// What must be known of an endpoint to send to it.
+pub(super) struct Card {
+    pub(super) tenant: TenantId,
+    pub(super) url: String,
+    pub(super) pool_key: PoolKey,
+    pub(super) time_limit: Duration,
+    /// Where to, and with what; or why not.
+    pub(super) outfit: Result<Outfit, Unfit>,
+}
+
+/// Everything a request needs.
+pub(super) struct Outfit {
+    pub(super) destination: Destination,
+    pub(super) headers: HeaderMap,
+    pub(super) keyring: SigningKeyring,
+}
+
+/// Why nothing can be sent to an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// The operator's rules no longer allow its URL. That is the endpoint's fault.
+    Forbidden,
+    /// Its secrets cannot be opened. That is ours.
+    Sealed(String),
+}
+
+/// An endpoint, as it was read.
+pub(super) struct Loaded {
+    pub(super) endpoint: EndpointId,
+    /// Nothing if there is no such endpoint.
+    pub(super) found: Option<(Introduction, Arc<Card>)>,
+}
+
+/// What is the same for every endpoint.
+pub(super) struct House {
+    pub(super) store_settings: StoreSettings,
+    pub(super) breaker: BreakerSettings,
+    pub(super) retry_after_cap: Span,
+    pub(super) rules: EgressRules,
+    pub(super) vault: Arc<Vault>,
+}
+
+impl House {
+    /// Reads an endpoint and what it inherits from its tenant.
+    pub(super) async fn load(
+        &self,
+        store: &dyn Store,
+        endpoint: EndpointId,
+    ) -> Result<Loaded, StoreError> {
+        let Some(row) = store.endpoint(endpoint).await? else {
+            return Ok(Loaded {
+                endpoint,
+                found: None,
+            });
+        };
+        let tenant = store.tenant(row.endpoint.tenant.clone()).await?;
+        let inherited = tenant.and_then(|tenant| tenant.default_retry_policy);
+        let policy = self
+            .store_settings
+            .policy_for(row.endpoint.retry_policy.as_ref(), inherited.as_ref());
+        let introduction = Introduction {
+            endpoint,
+            tenant: row.endpoint.tenant.clone(),
+            settings: Arc::new(LaneSettings {
+                policy,
+                retry_after_cap: self.retry_after_cap,
+                max_in_flight: row.endpoint.max_in_flight,
+                rate: row.endpoint.rate,
+                ordered: row.endpoint.ordered,
+                breaker: self.breaker.clone(),
+            }),
+            standing: row.standing,
+            health: row.health.clone(),
+        };
+        let card = Arc::new(self.card(&row));
+        Ok(Loaded {
+            endpoint,
+            found: Some((introduction, card)),
+        })
+    }
+
+    fn card(&self, row: &EndpointRow) -> Card {
+        let endpoint = &row.endpoint;
+        Card {
+            tenant: endpoint.tenant.clone(),
+            url: endpoint.url.clone(),
+            pool_key: PoolKey::new(&endpoint.id.to_string()),
+            time_limit: Duration::from_millis(endpoint.timeout.as_millis()),
+            outfit: self.outfit(row),
+        }
+    }
+
+    fn outfit(&self, row: &EndpointRow) -> Result<Outfit, Unfit> {
+        let endpoint = &row.endpoint;
+        let destination =
+            Destination::parse(&endpoint.url, &self.rules).map_err(|_| Unfit::Forbidden)?;
+        let open = |purpose, sealed: &[u8]| {
+            self.vault
+                .open(&endpoint.tenant, endpoint.id, purpose, sealed)
+                .map_err(|error| Unfit::Sealed(error.to_string()))
+        };
+        let headers = open(Purpose::Headers, &endpoint.sealed_headers)?;
+        let keys = open(Purpose::SigningKeys, &endpoint.sealed_keys)?;
+        let keyring =
+            SigningKeyring::open(&keys).map_err(|error| Unfit::Sealed(error.to_string()))?;
+        Ok(Outfit {
+            destination,
+            headers: header_map(&headers)?,
+            keyring,
+        })
+    }
+}
+
+/// Custom headers are sealed as a JSON object of names and values.
+fn header_map(json: &[u8]) -> Result<HeaderMap, Unfit> {
+    let unreadable = || Unfit::Sealed("its custom headers are not what was sealed".to_owned());
+    let headers: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(json).map_err(|_| unreadable())?;
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unreadable())?;
+        let value = value.as_str().ok_or_else(unreadable)?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| unreadable())?;
+        value.set_sensitive(true);
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+/// The cards at hand.
+#[derive(Default)]
+pub(super) struct Cards {
+    entries: FxHashMap<EndpointId, Entry>,
+}
+
+#[derive(Default)]
+struct Entry {
+    card: Option<Arc<Card>>,
+    reading: bool,
+    again: bool,
+}
+
+impl Cards {
+    /// The card of an endpoint.
+    pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
+        self.entries.get(&endpoint)?.card.clone()
+    }
+
+    /// Notes that an endpoint should be read. Says whether to begin now; otherwise a reading is under
+    /// way, and another will follow it.
+    pub(super) fn begin_reading(&mut self, endpoint: EndpointId) -> bool {
+        let entry = self.entries.entry(endpoint).or_default();
+        entry.again = entry.reading;
+        !std::mem::replace(&mut entry.reading, true)
+    }
+
+    /// Takes in what was read. Says whether to read again.
+    pub(super) fn end_reading(&mut self, endpoint: EndpointId, card: Option<Arc<Card>>) -> bool {
+        let entry = self.entries.entry(endpoint).or_default();
+        if std::mem::take(&mut entry.again) {
+            return true;
+        }
+        entry.reading = false;
+        if card.is_some() {
+            entry.card = card;
+        } else {
+            self.entries.remove(&endpoint);
+        }
+        self.make_room(endpoint);
+        false
+    }
+
+    /// Those of a tenant's endpoints that are at hand.
+    pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<EndpointId> {
+        let theirs = |entry: &Entry| {
+            entry
+                .card
+                .as_ref()
+                .is_some_and(|card| card.tenant == *tenant)
+        };
+        let theirs = self.entries.iter().filter(|(_, entry)| theirs(entry));
+        theirs.map(|(endpoint, _)| *endpoint).collect()
+    }
+
+    /// Whether a card of this endpoint is kept, or about to be.
+    pub(super) fn knows(&self, endpoint: EndpointId) -> bool {
+        self.entries.contains_key(&endpoint)
+    }
+
+    fn make_room(&mut self, kept: EndpointId) {
+        if self.entries.len() > MAX_CARDS {
+            // Whichever comes first: the map's order is as good as chance, and a card that is missed is
+            // made anew.
+            let idle =
+                |(endpoint, entry): &(&EndpointId, &Entry)| **endpoint != kept && !entry.reading;
+            let victim = self
+                .entries
+                .iter()
+                .find(idle)
+                .map(|(endpoint, _)| *endpoint);
+            if let Some(victim) = victim {
+                self.entries.remove(&victim);
+            }
+        }
+    }
+}

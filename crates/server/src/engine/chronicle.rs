@@ -1,0 +1,124 @@
+//! What is told of the engine's work: counted, and logged in the words of the API.
+//!
+//! Told only what is on disk: a figure never runs ahead of the truth.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::classify::{FailureKind, Meaning, Outcome};
+use posthaste_core::delivery::{Settlement, Status};
+use posthaste_core::dispatcher::{AttemptRecord, Notice};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
+use posthaste_store::StoreError;
+
+use crate::clock::Clock;
+use crate::logging::{AttemptLine, log_attempt};
+use crate::observe::{AttemptSeen, Observatory};
+
+/// One attempt, as it will be told.
+pub(super) struct Story {
+    /// Known of whatever was sent; only what could not be sent has none.
+    tenant: Option<TenantId>,
+    endpoint: EndpointId,
+    delivery: DeliveryId,
+    event: EventId,
+    settlement: Settlement,
+    /// Which attempt of its round it was.
+    spent: u32,
+    status: Status,
+    latency_ms: u64,
+    first_attempt_lag: Option<Duration>,
+}
+
+impl Story {
+    pub(super) fn new(
+        record: &AttemptRecord,
+        tenant: Option<TenantId>,
+        latency_ms: u64,
+        first_attempt_lag: Option<Duration>,
+    ) -> Story {
+        let facts = record.delivery.facts();
+        Story {
+            tenant,
+            endpoint: facts.endpoint,
+            delivery: facts.id,
+            event: facts.event,
+            settlement: record.settlement,
+            spent: facts.spent,
+            status: record.delivery.status(),
+            latency_ms,
+            first_attempt_lag,
+        }
+    }
+
+    fn failure(&self) -> Option<FailureKind> {
+        match self.settlement.meaning {
+            Meaning::Success => None,
+            Meaning::Failure(failure) => Some(failure.kind),
+        }
+    }
+}
+
+/// Tells what happened. Clones tell it in the same place.
+#[derive(Clone)]
+pub(super) struct Chronicle {
+    observe: Arc<Observatory>,
+    clock: Clock,
+}
+
+impl Chronicle {
+    pub(super) fn new(observe: Arc<Observatory>, clock: Clock) -> Chronicle {
+        Chronicle { observe, clock }
+    }
+
+    /// An attempt was made and is on disk.
+    pub(super) fn attempted(&self, story: &Story) {
+        let Some(tenant) = &story.tenant else {
+            return;
+        };
+        let failure = story.failure();
+        let seen = AttemptSeen {
+            tenant,
+            endpoint: story.endpoint,
+            round_number: story.spent,
+            failure,
+            latency: Duration::from_millis(story.latency_ms),
+            first_attempt_lag: story.first_attempt_lag,
+            ended: story.status.is_terminal().then_some(story.status),
+        };
+        self.observe.attempt(self.clock.now().tick, &seen);
+        log_attempt(&AttemptLine {
+            tenant,
+            endpoint: story.endpoint,
+            delivery: story.delivery,
+            event: story.event,
+            attempt: story.settlement.number,
+            trigger: story.settlement.trigger,
+            status_code: match story.settlement.outcome {
+                Outcome::Answered { status, .. } => Some(status.code()),
+                Outcome::Failed(_) => None,
+            },
+            error_kind: failure,
+            latency_ms: story.latency_ms,
+            next_attempt_at: story.settlement.next_attempt_at,
+        });
+    }
+
+    /// Deliveries were ended otherwise than by an attempt.
+    pub(super) fn ended(&self, tenant: Option<&TenantId>, status: Status, deliveries: usize) {
+        if let Some(tenant) = tenant {
+            let now = self.clock.now().tick;
+            self.observe.ended(now, tenant, status, deliveries as u64);
+        }
+    }
+
+    /// There is news of an endpoint.
+    pub(super) fn notice(&self, notice: &Notice) {
+        tracing::warn!(endpoint = %notice.endpoint, news = notice.news.name(), "news of an endpoint");
+    }
+
+    /// A record could not be written.
+    pub(super) fn record_failed(&self, error: &StoreError) {
+        tracing::error!(%error, "a result could not be written down; it is kept and will be written as soon as that works");
+    }
+}

@@ -1,0 +1,220 @@
+//! Making one attempt: put the request together, sign it, send it, say what came of it.
+//!
+//! However it ends, by an answer, a fault of ours, a panic or because the server stops, exactly one
+//! [`Return`] is put in the inbox.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::dispatcher::{Attempt, Finish, Ticket};
+use posthaste_core::id::TenantId;
+use posthaste_core::time::Timestamp;
+use posthaste_egress::{Client, Report, Request};
+use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
+
+use super::cards::{Card, House, Outfit, Unfit};
+use super::inbox::{Inbox, Message};
+use crate::clock::Clock;
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+const EVENT_ID: HeaderName = HeaderName::from_static("posthaste-event-id");
+const EVENT_TYPE: HeaderName = HeaderName::from_static("posthaste-event-type");
+const EVENT_TIME: HeaderName = HeaderName::from_static("posthaste-event-time");
+const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// An attempt that is over.
+pub(super) struct Return {
+    pub(super) ticket: Ticket,
+    pub(super) finish: Finish,
+    pub(super) detail: AttemptDetail,
+    /// Whose it was, unless it was not even known where it goes.
+    pub(super) tenant: Option<TenantId>,
+    /// When the first byte was sent.
+    pub(super) first_byte_at: Option<Instant>,
+}
+
+/// What couriers share.
+pub(super) struct Depot {
+    pub(super) client: Client,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) house: Arc<House>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) clock: Clock,
+}
+
+/// One attempt to be made, with what is at hand for it.
+pub(super) struct Errand {
+    pub(super) attempt: Attempt,
+    pub(super) card: Option<Arc<Card>>,
+    pub(super) goods: Option<(Timestamp, Arc<Content>)>,
+}
+
+/// Says that an attempt was ended by a fault of ours, unless something better is known.
+struct Promise {
+    inbox: Arc<Inbox>,
+    returned: Option<Return>,
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(returned) = self.returned.take() {
+            self.inbox.put(Message::Returned(returned));
+        }
+    }
+}
+
+impl Depot {
+    /// Makes the attempt.
+    pub(super) async fn run(self: Arc<Depot>, errand: Errand) {
+        let mut promise = Promise {
+            inbox: self.inbox.clone(),
+            returned: Some(Return {
+                ticket: errand.attempt.ticket,
+                finish: Finish::OurFault,
+                detail: AttemptDetail::default(),
+                tenant: None,
+                first_byte_at: None,
+            }),
+        };
+        let attempt = errand.attempt;
+        match self.deliver(errand).await {
+            Ok(ran) => promise.returned = Some(ran),
+            Err(why) => tracing::error!(
+                endpoint = %attempt.endpoint,
+                delivery = %attempt.delivery,
+                error = %why,
+                "an attempt could not be made; it is not counted and will be made again"
+            ),
+        }
+    }
+
+    async fn deliver(&self, errand: Errand) -> Result<Return, String> {
+        let Errand {
+            attempt,
+            card,
+            goods,
+        } = errand;
+        let card = match card {
+            Some(card) => card,
+            None => self.fetch_card(&attempt).await?,
+        };
+        let (accepted_at, content) = match goods {
+            Some(goods) => goods,
+            None => {
+                let found = self.store.content(attempt.event).await;
+                let found = found.map_err(|error| error.to_string())?;
+                found.ok_or_else(|| format!("{} is not in the store", attempt.event))?
+            }
+        };
+        let outfit = match &card.outfit {
+            Ok(outfit) => outfit,
+            Err(Unfit::Forbidden) => return Ok(refused(&attempt, &card)),
+            Err(Unfit::Sealed(why)) => return Err(why.clone()),
+        };
+        let request = Request {
+            pool_key: card.pool_key.clone(),
+            destination: outfit.destination.clone(),
+            method: Method::POST,
+            headers: self.headers(&attempt, outfit, accepted_at, &content)?,
+            body: content.payload.clone(),
+            time_limit: card.time_limit,
+        };
+        let report = self.client.send(request).await;
+        let report = report.map_err(|fault| fault.to_string())?;
+        Ok(understood(&attempt, &card, report))
+    }
+
+    async fn fetch_card(&self, attempt: &Attempt) -> Result<Arc<Card>, String> {
+        let loaded = self.house.load(&*self.store, attempt.endpoint).await;
+        let found = loaded.map_err(|error| error.to_string())?.found;
+        let missing = || format!("{} is not in the store", attempt.endpoint);
+        Ok(found.ok_or_else(missing)?.1)
+    }
+
+    fn headers(
+        &self,
+        attempt: &Attempt,
+        outfit: &Outfit,
+        accepted_at: Timestamp,
+        content: &Content,
+    ) -> Result<HeaderMap, String> {
+        let now = self.clock.wall();
+        let seconds = now.0 / 1_000;
+        let id = attempt.delivery.to_string();
+        let keys = outfit.keyring.active(now);
+        let signature = keys.header(&id, seconds, &content.payload);
+        let mut headers = outfit.headers.clone();
+        let text = |value: &str| HeaderValue::from_str(value).map_err(|error| error.to_string());
+        let content_type = match &content.content_type {
+            Some(content_type) => text(content_type)?,
+            None => JSON,
+        };
+        headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(USER_AGENT, AGENT);
+        headers.insert(WEBHOOK_ID, text(&id)?);
+        headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));
+        headers.insert(WEBHOOK_SIGNATURE, text(&signature)?);
+        headers.insert(EVENT_ID, text(&attempt.event.to_string())?);
+        headers.insert(EVENT_TYPE, text(content.event_type.as_str())?);
+        headers.insert(EVENT_TIME, text(&accepted_at.to_string())?);
+        headers.insert(ATTEMPT, HeaderValue::from(attempt.number));
+        Ok(headers)
+    }
+}
+
+/// What came of a request.
+fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
+    let succeeded = match report.outcome {
+        Outcome::Answered { status, .. } => status.class() == 2,
+        Outcome::Failed(_) => false,
+    };
+    Return {
+        ticket: attempt.ticket,
+        finish: Finish::Ran(report.outcome),
+        detail: AttemptDetail {
+            latency_ms: u64::try_from(report.latency.as_millis()).unwrap_or(u64::MAX),
+            detail: (!succeeded).then(|| shortened(report.detail())),
+            response_snippet: snippet(&report.snippet),
+        },
+        tenant: Some(card.tenant.clone()),
+        first_byte_at: report.first_byte_at,
+    }
+}
+
+/// The operator's rules no longer allow the destination: that counts, and nothing is sent.
+fn refused(attempt: &Attempt, card: &Card) -> Return {
+    Return {
+        ticket: attempt.ticket,
+        finish: Finish::Ran(Outcome::Failed(Fault::UnsafeDestination)),
+        detail: AttemptDetail {
+            latency_ms: 0,
+            detail: Some("the destination may not be called".to_owned()),
+            response_snippet: None,
+        },
+        tenant: Some(card.tenant.clone()),
+        first_byte_at: None,
+    }
+}
+
+fn shortened(detail: String) -> String {
+    match detail.char_indices().nth(MAX_DETAIL_CHARS) {
+        Some((end, _)) => detail[..end].to_owned(),
+        None => detail,
+    }
+}
+
+/// How the answer began, as text. What is no text shows as such; what cannot be stored as text is left
+/// out.
+fn snippet(bytes: &[u8]) -> Option<String> {
+    let bytes = &bytes[..bytes.len().min(MAX_SNIPPET_BYTES)];
+    let text = String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}");
+    (!text.is_empty()).then_some(text)
+}

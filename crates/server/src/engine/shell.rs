@@ -1,0 +1,548 @@
+//! The task that owns the dispatcher.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posthaste_core::address::EgressRules;
+use posthaste_core::delivery::{DeadReason, Status};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{
+    Attempt, Command, Dispatcher, Finish, Input, Limits, Record, Ticket, Wake,
+};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::{BreakerSettings, Health, Standing};
+use posthaste_core::time::{Now, Span};
+use posthaste_egress::Client;
+use posthaste_store::{
+    AttemptDetail, DisabledReason, HandedOver, Store, StoreError, StoreSettings, Written,
+};
+use rustc_hash::FxHashMap;
+use tokio::time::{sleep, timeout};
+
+use super::cards::{Cards, House, Loaded};
+use super::chronicle::{Chronicle, Story};
+use super::courier::{Depot, Errand, Return};
+use super::handle::{Cancelled, Engine, EngineError, Phase, Shared};
+use super::inbox::Message;
+use super::pantry::Pantry;
+use super::waiting::{Petition, Waiting};
+use crate::clock::Clock;
+use crate::observe::Observatory;
+use crate::vault::Vault;
+
+/// How long to wait before the store is asked again for what it could not tell.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+/// How many deliveries are failed in one transaction when an endpoint is disabled.
+const SWEEP_STEP: usize = 1_000;
+/// The longest sleep, after which the clocks are looked at again: the wall clock may have been moved.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What the engine works with.
+pub struct EngineSettings {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// What the store was told, for the policies that hold.
+    pub store_settings: StoreSettings,
+    /// The door out.
+    pub client: Client,
+    /// Where requests may go: the client's own rules.
+    pub rules: EgressRules,
+    /// Opens what is sealed.
+    pub vault: Arc<Vault>,
+    /// What is counted.
+    pub observe: Arc<Observatory>,
+    /// Tells the time.
+    pub clock: Clock,
+    /// Where chance comes from.
+    pub dice: Dice,
+    /// What may be used.
+    pub limits: Limits,
+    /// When breakers trip.
+    pub breaker: BreakerSettings,
+    /// The longest `Retry-After` that is honoured.
+    pub retry_after_cap: Span,
+}
+
+impl Engine {
+    /// Looks at what is on disk, then sends, until it is shut down.
+    pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
+        let unfinished = settings.store.unfinished_work().await?;
+        let mut shell = Shell::new(self, settings);
+        for (endpoint, due) in unfinished {
+            shell.hear(Input::Work { endpoint, due });
+        }
+        self.shared.phase.send_replace(Phase::Running);
+        shell.run().await;
+        self.shared.phase.send_replace(Phase::Stopped);
+        Ok(())
+    }
+}
+
+/// What is known of an attempt under way that the dispatcher does not need to know.
+struct Flight {
+    /// Whose it is, as far as that is known.
+    tenant: Option<TenantId>,
+    delivery: DeliveryId,
+    detail: AttemptDetail,
+    first_byte_at: Option<Instant>,
+    /// What there is to tell once it is on disk. Nothing while it is under way, nor of one that is
+    /// being called off.
+    story: Option<Story>,
+}
+
+impl Flight {
+    fn new(tenant: Option<TenantId>, delivery: DeliveryId) -> Flight {
+        Flight {
+            tenant,
+            delivery,
+            detail: AttemptDetail::default(),
+            first_byte_at: None,
+            story: None,
+        }
+    }
+}
+
+struct Shell {
+    shared: Arc<Shared>,
+    depot: Arc<Depot>,
+    dispatcher: Dispatcher,
+    chronicle: Chronicle,
+    cards: Cards,
+    pantry: Pantry,
+    waiting: Waiting,
+    flights: FxHashMap<Ticket, Flight>,
+    commands: Vec<Command>,
+    drained: bool,
+}
+
+impl Shell {
+    fn new(engine: &Engine, settings: EngineSettings) -> Shell {
+        let house = House {
+            store_settings: settings.store_settings,
+            breaker: settings.breaker,
+            retry_after_cap: settings.retry_after_cap,
+            rules: settings.rules,
+            vault: settings.vault,
+        };
+        Shell {
+            shared: engine.shared.clone(),
+            depot: Arc::new(Depot {
+                client: settings.client,
+                store: settings.store,
+                house: Arc::new(house),
+                inbox: engine.shared.inbox.clone(),
+                clock: settings.clock.clone(),
+            }),
+            dispatcher: Dispatcher::new(settings.limits, settings.dice),
+            chronicle: Chronicle::new(settings.observe, settings.clock),
+            cards: Cards::default(),
+            pantry: Pantry::default(),
+            waiting: Waiting::default(),
+            flights: FxHashMap::default(),
+            commands: Vec::new(),
+            drained: false,
+        }
+    }
+
+    async fn run(&mut self) {
+        let mut messages = Vec::new();
+        while !self.drained {
+            self.shared.inbox.empty_into(&mut messages);
+            if messages.is_empty() {
+                self.rest().await;
+                self.hear(Input::Tick);
+            }
+            for message in messages.drain(..) {
+                self.take(message);
+            }
+        }
+    }
+
+    /// Waits until something arrives or the dispatcher wants to be woken.
+    async fn rest(&self) {
+        let now = self.depot.clock.now();
+        let pause = until(self.dispatcher.wake(), now).min(LONGEST_SLEEP);
+        if !pause.is_zero() {
+            let _ = timeout(pause, self.shared.inbox.rung()).await;
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Hear(input) => self.hear(input),
+            Message::HandedOver(handed_over) => self.handed_over(handed_over),
+            Message::Returned(returned) => self.returned(returned),
+            Message::Recorded { ticket, result } => self.recorded(ticket, result),
+            Message::Loaded(loaded) => self.loaded(*loaded),
+            Message::Changed(endpoint) => self.reload(endpoint),
+            Message::TenantChanged(tenant) => {
+                for endpoint in self.cards.of_tenant(&tenant) {
+                    self.reload(endpoint);
+                }
+            }
+            Message::Stand {
+                endpoint,
+                standing,
+                reason,
+                reply,
+            } => {
+                let petition = Petition {
+                    standing,
+                    reason,
+                    reply,
+                };
+                self.waiting.for_standing(endpoint, petition);
+                self.hear(Input::Stand { endpoint, standing });
+            }
+            Message::Cancel {
+                endpoint,
+                delivery,
+                reply,
+            } => {
+                self.waiting.for_cancel(endpoint, delivery, reply);
+                self.hear(Input::Cancel { endpoint, delivery });
+            }
+            Message::Look { endpoint, reply } => {
+                let _ = reply.send(Ok(self.dispatcher.lane(endpoint)));
+            }
+            Message::Census { reply } => {
+                let _ = reply.send(Ok(self.dispatcher.breakers()));
+            }
+            Message::Shutdown => self.hear(Input::Shutdown),
+        }
+    }
+
+    /// Tells the dispatcher what happened, and does what it says.
+    fn hear(&mut self, input: Input) {
+        let now = self.depot.clock.now();
+        let mut commands = std::mem::take(&mut self.commands);
+        self.dispatcher.handle(now, input, &mut commands);
+        for command in commands.drain(..) {
+            self.act(now, command);
+        }
+        self.commands = commands;
+    }
+
+    fn act(&mut self, now: Now, command: Command) {
+        match command {
+            Command::Introduce(endpoint) => self.load(endpoint),
+            Command::Fetch { .. } => self.fetch(command),
+            Command::Send(attempt) => self.send(attempt),
+            Command::Record { ticket, record } => self.record(now, ticket, record),
+            Command::Stands {
+                endpoint,
+                standing,
+                health,
+            } => self.stands(now, endpoint, standing, health),
+            Command::TooLateToCancel(delivery) => {
+                self.waiting
+                    .answer_cancel(delivery, &Ok(Cancelled::TooLate));
+            }
+            Command::Sweep {
+                ticket,
+                endpoint,
+                reason,
+                except,
+            } => self.sweep(ticket, endpoint, reason, except),
+            Command::Notify(notice) => self.chronicle.notice(&notice),
+            Command::Drained => self.drained = true,
+        }
+    }
+
+    fn handed_over(&mut self, handed_over: Vec<HandedOver>) {
+        let now = self.depot.clock.wall();
+        let mut deliveries = Vec::with_capacity(handed_over.len());
+        for HandedOver {
+            delivery,
+            accepted_at,
+            content,
+        } in handed_over
+        {
+            let facts = delivery.facts();
+            // What is to go later is read when its time comes.
+            if facts.due_at <= now {
+                self.pantry.stock(facts.event, accepted_at, content);
+            }
+            deliveries.push(delivery);
+        }
+        self.hear(Input::Accepted(deliveries));
+    }
+
+    fn send(&mut self, attempt: Attempt) {
+        let flight = Flight::new(None, attempt.delivery);
+        self.flights.insert(attempt.ticket, flight);
+        self.shared.in_flight().insert(attempt.delivery);
+        // Only a first attempt can find something there, and takes its share away.
+        let goods = if attempt.number == 1 {
+            self.pantry.take(attempt.event)
+        } else {
+            None
+        };
+        let errand = Errand {
+            attempt,
+            card: self.cards.get(attempt.endpoint),
+            goods,
+        };
+        tokio::spawn(self.depot.clone().run(errand));
+    }
+
+    fn returned(&mut self, returned: Return) {
+        let Return {
+            ticket,
+            finish,
+            detail,
+            tenant,
+            first_byte_at,
+        } = returned;
+        match finish {
+            Finish::Ran(_) => {
+                if let Some(flight) = self.flights.get_mut(&ticket) {
+                    flight.detail = detail;
+                    flight.tenant = tenant;
+                    flight.first_byte_at = first_byte_at;
+                }
+            }
+            Finish::OurFault => {
+                self.land(ticket);
+            }
+        }
+        self.hear(Input::Finished { ticket, finish });
+    }
+
+    /// An attempt is over, and nothing of it has to be written down any more.
+    fn land(&mut self, ticket: Ticket) -> Option<Flight> {
+        let flight = self.flights.remove(&ticket);
+        if let Some(flight) = &flight {
+            self.shared.in_flight().remove(&flight.delivery);
+        }
+        flight
+    }
+
+    fn record(&mut self, now: Now, ticket: Ticket, record: Record) {
+        let detail = match &record {
+            Record::Attempt(attempt) => {
+                let flight = self.flights.get_mut(&ticket);
+                let flight = flight.expect("what is recorded was sent");
+                let lag = flight.first_byte_at.map(|first_byte_at| {
+                    let since_due = self.depot.clock.since(attempt.delivery.facts().due_at);
+                    since_due.saturating_sub(first_byte_at.elapsed())
+                });
+                let is_first = attempt.settlement.number == 1;
+                flight.story = Some(Story::new(
+                    attempt,
+                    flight.tenant.clone(),
+                    flight.detail.latency_ms,
+                    lag.filter(|_| is_first),
+                ));
+                flight.detail.clone()
+            }
+            Record::Cancel { delivery, .. } => {
+                let endpoint = self.waiting.endpoint_of(*delivery);
+                let tenant = endpoint.and_then(|endpoint| self.tenant_of(endpoint));
+                let fresh = || Flight::new(tenant, *delivery);
+                self.flights.entry(ticket).or_insert_with(fresh);
+                AttemptDetail::default()
+            }
+        };
+        let inbox = self.shared.inbox.clone();
+        let done = Box::new(move |result| inbox.put(Message::Recorded { ticket, result }));
+        self.depot.store.record(now.wall, record, detail, done);
+    }
+
+    fn recorded(&mut self, ticket: Ticket, result: Result<Written, StoreError>) {
+        match result {
+            Ok(written) => {
+                if let Some(flight) = self.land(ticket) {
+                    self.tell(flight, written);
+                }
+                self.hear(Input::Recorded { ticket });
+            }
+            Err(error) => {
+                self.chronicle.record_failed(&error);
+                if let Some(flight) = self.flights.get(&ticket) {
+                    // The dispatcher goes on trying; whoever waits should not have to.
+                    let answer = Err(EngineError::Store(error));
+                    self.waiting.answer_cancel(flight.delivery, &answer);
+                }
+                self.hear(Input::RecordFailed { ticket });
+            }
+        }
+    }
+
+    fn tell(&mut self, flight: Flight, written: Written) {
+        match (flight.story, written) {
+            (Some(story), Written::Applied) => self.chronicle.attempted(&story),
+            (Some(_), Written::Superseded) => {}
+            (None, Written::Applied) => {
+                self.chronicle
+                    .ended(flight.tenant.as_ref(), Status::Cancelled, 1);
+                self.waiting
+                    .answer_cancel(flight.delivery, &Ok(Cancelled::Done));
+            }
+            (None, Written::Superseded) => {
+                self.waiting
+                    .answer_cancel(flight.delivery, &Ok(Cancelled::Ended));
+            }
+        }
+    }
+
+    fn tenant_of(&self, endpoint: EndpointId) -> Option<TenantId> {
+        Some(self.cards.get(endpoint)?.tenant.clone())
+    }
+
+    /// Reads an endpoint because the dispatcher asked who it is.
+    fn load(&mut self, endpoint: EndpointId) {
+        if self.cards.begin_reading(endpoint) {
+            self.read_endpoint(endpoint);
+        }
+    }
+
+    /// Reads an endpoint because it was changed, if anybody needs to know.
+    fn reload(&mut self, endpoint: EndpointId) {
+        if self.cards.knows(endpoint) || self.dispatcher.lane(endpoint).is_some() {
+            self.load(endpoint);
+        }
+    }
+
+    fn read_endpoint(&self, endpoint: EndpointId) {
+        let depot = self.depot.clone();
+        tokio::spawn(async move {
+            let loaded = loop {
+                match depot.house.load(&*depot.store, endpoint).await {
+                    Ok(loaded) => break loaded,
+                    Err(StoreError::Closed) => return,
+                    Err(_) => sleep(STORE_PAUSE).await,
+                }
+            };
+            depot.inbox.put(Message::Loaded(Box::new(loaded)));
+        });
+    }
+
+    fn loaded(&mut self, loaded: Loaded) {
+        let Loaded { endpoint, found } = loaded;
+        let Some((introduction, card)) = found else {
+            if self.cards.end_reading(endpoint, None) {
+                self.read_endpoint(endpoint);
+                return;
+            }
+            for petition in self.waiting.take_standing(endpoint) {
+                let gone = StoreError::Unavailable(format!("{endpoint} is not in it"));
+                let _ = petition.reply.send(Err(gone.into()));
+            }
+            self.hear(Input::NoSuchEndpoint(endpoint));
+            return;
+        };
+        let before = self.cards.get(endpoint);
+        if before.is_some_and(|before| before.url != card.url) {
+            self.depot.client.forget(&card.pool_key);
+        }
+        if self.cards.end_reading(endpoint, Some(card)) {
+            self.read_endpoint(endpoint);
+        } else {
+            self.hear(Input::Introduced(introduction));
+        }
+    }
+
+    fn fetch(&self, command: Command) {
+        let Command::Fetch {
+            ticket,
+            endpoint,
+            due_by,
+            limit,
+            ordered,
+        } = command
+        else {
+            unreachable!("only fetches are fetched");
+        };
+        let depot = self.depot.clone();
+        tokio::spawn(async move {
+            let found = depot.store.fetch(endpoint, due_by, limit, ordered).await;
+            let input = match found {
+                Ok(fetched) => Input::Fetched {
+                    ticket,
+                    endpoint,
+                    fetched,
+                },
+                Err(_) => Input::FetchFailed { ticket, endpoint },
+            };
+            depot.inbox.put(Message::Hear(input));
+        });
+    }
+
+    fn sweep(
+        &self,
+        ticket: u64,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Vec<DeliveryId>,
+    ) {
+        let depot = self.depot.clone();
+        let chronicle = self.chronicle.clone();
+        let tenant = self.tenant_of(endpoint);
+        let except: Arc<[DeliveryId]> = except.into();
+        tokio::spawn(async move {
+            loop {
+                let now = depot.clock.wall();
+                let step = depot
+                    .store
+                    .sweep(now, endpoint, reason, except.clone(), SWEEP_STEP);
+                match step.await {
+                    Ok(swept) => {
+                        chronicle.ended(tenant.as_ref(), Status::Failed, swept.ended);
+                        if !swept.more {
+                            break;
+                        }
+                    }
+                    Err(StoreError::Closed) => return,
+                    Err(_) => sleep(STORE_PAUSE).await,
+                }
+            }
+            let swept = Input::Swept { ticket, endpoint };
+            depot.inbox.put(Message::Hear(swept));
+        });
+    }
+
+    /// Writes down how an endpoint stands, then answers those who asked for it.
+    fn stands(
+        &mut self,
+        now: Now,
+        endpoint: EndpointId,
+        standing: Standing,
+        health: Option<Health>,
+    ) {
+        let petitions = self.waiting.take_standing(endpoint);
+        let reason = match standing {
+            Standing::Disabled => {
+                let last = petitions.iter().rev();
+                let asked = last.filter(|petition| petition.standing == standing);
+                let asked = asked.filter_map(|petition| petition.reason).next();
+                Some(asked.unwrap_or(DisabledReason::Manual))
+            }
+            Standing::Enabled | Standing::Paused | Standing::Deleted => None,
+        };
+        if standing == Standing::Deleted
+            && let Some(card) = self.cards.get(endpoint)
+        {
+            self.depot.client.forget(&card.pool_key);
+        }
+        let store = &self.depot.store;
+        let written = store.set_standing(now.wall, endpoint, standing, reason, health);
+        tokio::spawn(async move {
+            let answer = written.await.map(|_| ()).map_err(EngineError::Store);
+            for petition in petitions {
+                // Whoever has gone away does not mind.
+                let _ = petition.reply.send(answer.clone());
+            }
+        });
+    }
+}
+
+/// How long until the dispatcher wants to be woken.
+fn until(wake: Wake, now: Now) -> Duration {
+    let tick = wake.tick.map(|tick| tick.since(now.tick));
+    let wall = wake.wall.map(|wall| wall.since(now.wall));
+    let soonest = [tick, wall].into_iter().flatten().min();
+    soonest.map_or(LONGEST_SLEEP, |span| {
+        Duration::from_millis(span.as_millis())
+    })
+}

@@ -1,0 +1,106 @@
+//! What has to be done now and then: removing what is old, and sealing anew after the master key was
+//! changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::time::Span;
+use posthaste_store::{PageRequest, Replaced, Retention, Store, StoreError};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::clock::Clock;
+use crate::vault::Vault;
+
+/// How many events are looked at in one step. A step is one transaction of a few milliseconds.
+const TIDY_STEP: usize = 500;
+/// How long deliveries have the store to themselves between two steps.
+const BETWEEN_STEPS: Duration = Duration::from_millis(100);
+/// How long until the next round.
+const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
+/// How many tenants or endpoints are read at once.
+const PAGE: usize = 250;
+
+/// Removes what has been finished for longer than it is kept, a little at a time, until told to stop.
+pub fn start(store: Arc<dyn Store>, clock: Clock, keep: Span, mut stopped: watch::Receiver<bool>) {
+    let retention = Retention {
+        default: keep,
+        step: TIDY_STEP,
+    };
+    tokio::spawn(async move {
+        loop {
+            let pause = match store.tidy(clock.wall(), retention).await {
+                Ok(tidied) if tidied.more => BETWEEN_STEPS,
+                Ok(_) => BETWEEN_ROUNDS,
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "what is old could not be removed; it is tried again later");
+                    BETWEEN_ROUNDS
+                }
+            };
+            let stopping = stopped.wait_for(|stopping| *stopping);
+            if timeout(pause, stopping).await.is_ok() {
+                return;
+            }
+        }
+    });
+}
+
+/// Seals with the newest master key whatever was sealed with an older one, so that the older one can
+/// be thrown away.
+pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(), StoreError> {
+    let mut before = None;
+    loop {
+        let page = PageRequest {
+            limit: PAGE,
+            before,
+        };
+        let tenants = store.tenants(page).await?;
+        for tenant in tenants.items {
+            reseal_tenant(store, vault, clock, tenant.id).await?;
+        }
+        before = tenants.next;
+        if before.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn reseal_tenant(
+    store: &dyn Store,
+    vault: &Vault,
+    clock: &Clock,
+    tenant: posthaste_core::id::TenantId,
+) -> Result<(), StoreError> {
+    let mut before = None;
+    loop {
+        let page = PageRequest {
+            limit: PAGE,
+            before,
+        };
+        let endpoints = store.endpoints(tenant.clone(), page).await?;
+        for row in endpoints.items {
+            let endpoint = row.endpoint.id;
+            match vault.reseal_endpoint(&row.endpoint) {
+                Ok(None) => {}
+                Ok(Some(resealed)) => {
+                    let replaced = store.replace_endpoint(clock.wall(), resealed).await?;
+                    match replaced {
+                        Replaced::Done => {
+                            tracing::info!(%endpoint, "sealed with the newest master key")
+                        }
+                        // Nobody else is there yet; but if so, theirs is sealed with the newest key.
+                        Replaced::Outdated | Replaced::Gone => {}
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%endpoint, %error, "the secrets of an endpoint cannot be opened: nothing is sent to it until the master key they were sealed with is given again");
+                }
+            }
+        }
+        before = endpoints.next;
+        if before.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A receiver that verifies, tells what it heard, and fails as told.
+//!
+//! It stands in for the other side: for `posthaste listen`, for the demonstration and for tests. It
+//! promises:
+//!
+//! - **It answers as told.** A [`Behaviour`] decides, purely; here it is only carried out.
+//! - **It tells before it answers.** Whoever holds the other end of the channel learns of a request
+//!   even if it is never answered. If they are slow, so is the receiver; if they are gone, it goes on.
+//! - **It is bounded.** Connections, heads and bodies have limits.
+//! - **It ends with its owner.** Dropping a [`Listener`] closes the port and every connection.
+
+mod behaviour;
+mod heard;
+
+pub use behaviour::{Answer, Asked, Behaviour, When};
+pub use heard::{Check, Heard, Tally};
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use posthaste_core::dice::Dice;
+use posthaste_core::sign::VerifyingKeys;
+use posthaste_core::time::{Now, Span, Tick};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+
+/// The largest body it takes; four times what posthaste accepts unless told.
+pub const MAX_BODY_BYTES: usize = 4 * 1_024 * 1_024;
+/// How many connections it serves at once. Further ones wait.
+pub const MAX_CONNECTIONS: usize = 1_024;
+/// How many requests may wait to be told of.
+const MAX_UNTOLD: usize = 1_024;
+/// How long a sender may take over the head of a request, and a kept connection may be idle.
+const HEAD_TIME_LIMIT: Duration = Duration::from_secs(60);
+/// How many connections the system queues.
+const BACKLOG: u32 = 1_024;
+/// How long to wait when the system has no socket left.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// What a receiver is to be.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where it listens; port 0 picks one.
+    pub address: SocketAddr,
+    /// How it answers.
+    pub behaviour: Behaviour,
+    /// What signatures are checked by.
+    pub keys: Option<VerifyingKeys>,
+    /// Connections are refused for so long after the start.
+    pub opens_after: Span,
+    /// What its dice follow from.
+    pub seed: u64,
+    /// Tells the time.
+    pub clock: Clock,
+}
+
+impl Settings {
+    /// A receiver on a free port of this machine that checks nothing.
+    pub fn local(behaviour: Behaviour) -> Settings {
+        Settings {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            behaviour,
+            keys: None,
+            opens_after: Span::ZERO,
+            seed: 1,
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// A receiver at work.
+pub struct Listener {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    /// Everything it does, which ends with it.
+    _tasks: JoinSet<()>,
+}
+
+struct Shared {
+    keys: Option<VerifyingKeys>,
+    clock: Clock,
+    started_at: Tick,
+    told: mpsc::Sender<Heard>,
+    state: Mutex<State>,
+}
+
+struct State {
+    behaviour: Behaviour,
+    dice: Dice,
+    numbered: u64,
+    /// The second of the last request, and how many came in it.
+    second: (u64, u32),
+    tally: Tally,
+}
+
+impl State {
+    fn decide(&mut self, attempt: Option<u32>, uptime: Span) -> (u64, Answer) {
+        self.numbered += 1;
+        let second = uptime.as_millis() / 1_000;
+        self.second = match self.second {
+            (last, count) if last == second => (second, count.saturating_add(1)),
+            _ => (second, 1),
+        };
+        let asked = Asked {
+            number: self.numbered,
+            attempt,
+            in_this_second: self.second.1,
+            uptime,
+        };
+        let answer = self.behaviour.answer(asked, &mut self.dice);
+        (self.numbered, answer)
+    }
+}
+
+impl Listener {
+    /// Starts a receiver, and hands over what it will hear.
+    pub fn start(settings: Settings) -> io::Result<(Listener, mpsc::Receiver<Heard>)> {
+        let socket = match settings.address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        // A socket that is bound and does not listen refuses connections, and keeps the port.
+        socket.bind(settings.address)?;
+        let address = socket.local_addr()?;
+        let (told, heard) = mpsc::channel(MAX_UNTOLD);
+        let shared = Arc::new(Shared {
+            keys: settings.keys,
+            started_at: settings.clock.now().tick,
+            clock: settings.clock,
+            told,
+            state: Mutex::new(State {
+                behaviour: settings.behaviour,
+                dice: Dice::seeded(settings.seed),
+                numbered: 0,
+                second: (0, 0),
+                tally: Tally::default(),
+            }),
+        });
+        let mut tasks = JoinSet::new();
+        if settings.opens_after == Span::ZERO {
+            tasks.spawn(accept(socket.listen(BACKLOG)?, Arc::clone(&shared)));
+        } else {
+            let shared = Arc::clone(&shared);
+            tasks.spawn(async move {
+                tokio::time::sleep(duration(settings.opens_after)).await;
+                if let Ok(listener) = socket.listen(BACKLOG) {
+                    accept(listener, shared).await;
+                }
+            });
+        }
+        let listener = Listener {
+            address,
+            shared,
+            _tasks: tasks,
+        };
+        Ok((listener, heard))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it listens, as a URL without a path.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What it has heard so far.
+    pub fn tally(&self) -> Tally {
+        self.shared.state().tally
+    }
+
+    /// Behaves otherwise from now on.
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.shared.state().behaviour = behaviour;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+        }
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                connections.spawn(serve(socket, Arc::clone(&shared)));
+            }
+            // A connection that was gone before it was taken, or a machine short of sockets.
+            Err(_) => tokio::time::sleep(BREATHER).await,
+        }
+    }
+}
+
+async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+    // Without it answers are only slower.
+    let _ = socket.set_nodelay(true);
+    let answering = service_fn(move |request| answer(Arc::clone(&shared), request));
+    // A sender that breaks off is its own business.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_LIMIT)
+        .serve_connection(TokioIo::new(socket), answering)
+        .await;
+}
+
+/// Told to hyper where no answer is to be given: it closes the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("hung up, as told")]
+struct HungUp;
+
+async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, HungUp> {
+    let (head, body) = request.into_parts();
+    let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<hyper::Error>() => return Err(HungUp),
+        Err(_) => return Ok(reply(StatusCode::PAYLOAD_TOO_LARGE)),
+    };
+    let Now { wall, tick } = shared.clock.now();
+    let check = Check::of(shared.keys.as_ref(), &head.headers, &body, wall);
+    let heard = {
+        let mut state = shared.state();
+        let attempt = heard::attempt(&head.headers);
+        let (number, answer) = state.decide(attempt, tick.since(shared.started_at));
+        let heard = Heard {
+            number,
+            at: wall,
+            method: head.method,
+            path: head.uri.to_string(),
+            headers: head.headers,
+            body,
+            check,
+            answer,
+        };
+        state.tally.note(&heard);
+        heard
+    };
+    let answer = heard.answer;
+    // Nobody has to listen to what was heard.
+    let _ = shared.told.send(heard).await;
+    carry_out(answer).await
+}
+
+async fn carry_out(answer: Answer) -> Result<Response<Full<Bytes>>, HungUp> {
+    match answer {
+        Answer::HangUp => Err(HungUp),
+        // The connection, and this with it, ends when the sender has waited long enough.
+        Answer::Hang => std::future::pending().await,
+        Answer::Reply {
+            status,
+            delay,
+            retry_after,
+        } => {
+            if delay > Span::ZERO {
+                tokio::time::sleep(duration(delay)).await;
+            }
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = reply(status);
+            if let Some(span) = retry_after {
+                let seconds = HeaderValue::from(span.as_millis().div_ceil(1_000));
+                response.headers_mut().insert(RETRY_AFTER, seconds);
+            }
+            Ok(response)
+        }
+    }
+}
+
+fn reply(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+fn duration(span: Span) -> Duration {
+    Duration::from_millis(span.as_millis())
+}
+
+#[cfg(test)]
+mod tests;

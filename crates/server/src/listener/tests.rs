@@ -1,0 +1,149 @@
+use super::*;
+use posthaste_egress::Roots;
+use posthaste_egress::operator::{self, Origin, Unreached};
+
+/// Long enough that only a bug lets it pass.
+const AMPLE: Duration = Duration::from_secs(20);
+
+async fn post(listener: &Listener, body: impl Into<Bytes>) -> Result<Response<Bytes>, Unreached> {
+    let origin = Origin::plain(listener.address());
+    let mut connection = operator::connect(&origin, &Roots::none(), AMPLE).await?;
+    let request = Request::post("/hook")
+        .header("posthaste-attempt", "2")
+        .header("posthaste-event-type", "invoice.paid")
+        .body(Full::new(body.into()));
+    connection.send(request.unwrap(), AMPLE).await
+}
+
+fn always(failure: Answer) -> Behaviour {
+    Behaviour {
+        fails: When::Always,
+        failure,
+        ..Behaviour::healthy()
+    }
+}
+
+#[tokio::test]
+async fn it_tells_what_it_heard_and_what_it_answered() {
+    let failing = always(Answer::status(429).retry_after(Span::from_millis(1_500)));
+    let (listener, mut heard) = Listener::start(Settings::local(failing)).unwrap();
+    let answer = post(&listener, "{}").await.unwrap();
+    assert_eq!(answer.status(), 429);
+    // Half a second too early would be too early.
+    assert_eq!(answer.headers()[RETRY_AFTER], "2");
+    let heard = heard.recv().await.unwrap();
+    assert_eq!((heard.number, heard.attempt()), (1, Some(2)));
+    assert_eq!(heard.event_type(), Some("invoice.paid"));
+    assert_eq!(
+        (heard.path.as_str(), &heard.body[..]),
+        ("/hook", &b"{}"[..])
+    );
+    assert_eq!(
+        (heard.answer, heard.check),
+        (failing.failure, Check::Unchecked)
+    );
+    assert_eq!(
+        (listener.tally().requests, listener.tally().failed()),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn it_behaves_otherwise_when_told() {
+    let (listener, heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
+    // Nobody listens to what it hears, and it goes on.
+    drop(heard);
+    assert_eq!(post(&listener, "").await.unwrap().status(), 200);
+    listener.behave(always(Answer::status(500)));
+    assert_eq!(post(&listener, "").await.unwrap().status(), 500);
+    assert_eq!(listener.tally().succeeded, 1);
+}
+
+#[tokio::test]
+async fn it_tells_of_what_it_never_answers() {
+    let hanging = always(Answer::Hang);
+    let (listener, mut heard) = Listener::start(Settings::local(hanging)).unwrap();
+    tokio::select! {
+        _ = post(&listener, "x") => panic!("it answered"),
+        heard = heard.recv() => assert_eq!(heard.unwrap().answer, Answer::Hang),
+    }
+}
+
+#[tokio::test]
+async fn it_hangs_up_when_told() {
+    let (listener, _heard) = Listener::start(Settings::local(always(Answer::HangUp))).unwrap();
+    assert!(matches!(
+        post(&listener, "x").await,
+        Err(Unreached::Broken(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_body_without_end_is_refused() {
+    let (listener, _heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
+    let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES + 1]).await;
+    // It may hang up before the sender has read why.
+    let told = answer.map(|answer| answer.status().as_u16());
+    assert!(
+        matches!(told, Ok(413) | Err(Unreached::Broken(_))),
+        "{told:?}"
+    );
+    let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES]).await;
+    assert_eq!(answer.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port() {
+    let settings = Settings {
+        opens_after: Span::from_hours(1),
+        ..Settings::local(Behaviour::healthy())
+    };
+    let (closed, _heard) = Listener::start(settings).unwrap();
+    let refused = post(&closed, "").await;
+    assert!(matches!(refused, Err(Unreached::NotConnected(_))));
+
+    let settings = Settings {
+        opens_after: Span::from_millis(1),
+        ..Settings::local(Behaviour::healthy())
+    };
+    let (opening, _heard) = Listener::start(settings).unwrap();
+    let opened = tokio::time::timeout(AMPLE, async {
+        loop {
+            match post(&opening, "").await {
+                Ok(answer) => break answer,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    });
+    assert_eq!(opened.await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn it_ends_with_its_owner() {
+    let (listener, _heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
+    let origin = Origin::plain(listener.address());
+    let mut kept = operator::connect(&origin, &Roots::none(), AMPLE)
+        .await
+        .unwrap();
+    let request = || Request::get("/").body(Full::default()).unwrap();
+    assert_eq!(kept.send(request(), AMPLE).await.unwrap().status(), 200);
+    drop(listener);
+    assert!(matches!(
+        kept.send(request(), AMPLE).await,
+        Err(Unreached::Broken(_))
+    ));
+}
+
+#[test]
+fn requests_are_counted_by_the_second() {
+    let mut state = State {
+        behaviour: Behaviour::rate_limiting(2, Span::from_secs(1)),
+        dice: Dice::seeded(1),
+        numbered: 0,
+        second: (0, 0),
+        tally: Tally::default(),
+    };
+    let taken = [0, 400, 900, 1_000, 1_100, 1_200, 5_000]
+        .map(|at| state.decide(None, Span::from_millis(at)).1.is_success());
+    assert_eq!(taken, [true, true, false, true, true, false, true]);
+}

@@ -1,0 +1,124 @@
+//! Which lines there are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+
+/// How many parts of the program may have a level of their own.
+const MAX_PARTS: usize = 32;
+
+/// Which lines there are: from which level on, and for some parts of the program another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter {
+    level: LevelFilter,
+    parts: Vec<(String, LevelFilter)>,
+}
+
+impl LogFilter {
+    pub(super) fn targets(&self) -> Targets {
+        Targets::new()
+            .with_default(self.level)
+            .with_targets(self.parts.iter().cloned())
+    }
+}
+
+impl Default for LogFilter {
+    fn default() -> LogFilter {
+        LogFilter {
+            level: LevelFilter::INFO,
+            parts: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.level)?;
+        for (part, level) in &self.parts {
+            write!(f, ",{part}={level}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is not a filter. The message says what would be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be off, error, warn, info, debug or trace, and may go on with levels for single parts, \
+     as in \"info,posthaste::attempt=off\""
+)]
+pub struct LogFilterError;
+
+impl FromStr for LogFilter {
+    type Err = LogFilterError;
+
+    fn from_str(text: &str) -> Result<LogFilter, LogFilterError> {
+        let mut words = text.split(',').map(str::trim);
+        let level = level(words.next().unwrap_or_default())?;
+        let parts: Vec<_> = words.map(part).collect::<Result<_, _>>()?;
+        if parts.len() > MAX_PARTS {
+            return Err(LogFilterError);
+        }
+        Ok(LogFilter { level, parts })
+    }
+}
+
+fn part(text: &str) -> Result<(String, LevelFilter), LogFilterError> {
+    let (name, word) = text.split_once('=').ok_or(LogFilterError)?;
+    let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    if name.is_empty() || !name.chars().all(named) {
+        return Err(LogFilterError);
+    }
+    Ok((name.to_owned(), level(word)?))
+}
+
+/// Words only: the parser of the library also takes numbers, and nothing at all.
+fn level(word: &str) -> Result<LevelFilter, LogFilterError> {
+    match word {
+        "off" => Ok(LevelFilter::OFF),
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err(LogFilterError),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        for text in [
+            "off",
+            "info",
+            "trace",
+            "warn,posthaste::attempt=info,hyper=off",
+        ] {
+            let filter: LogFilter = text.parse().expect(text);
+            assert_eq!(filter.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_noticed() {
+        for text in [
+            "",
+            "inof",
+            "INFO",
+            "3",
+            "info,",
+            "info,warn",
+            "info,a b=off",
+            "info,=off",
+            "info,a=",
+            "posthaste=info",
+        ] {
+            assert_eq!(text.parse::<LogFilter>(), Err(LogFilterError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The thread that writes lines, so that nobody else waits for whoever reads them.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// How many lines may wait to be written.
+const MAX_WAITING_LINES: usize = 8_192;
+/// Lines that wait are written together, up to about so much.
+const CHUNK_BYTES: usize = 64 * 1_024;
+/// How long the end of the program waits for the last lines.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+enum Message {
+    Line(Vec<u8>),
+    /// Everything before this has been written once the sender is dropped.
+    Flush(SyncSender<()>),
+}
+
+/// The lines on their way. Dropping it writes those that still wait.
+#[must_use = "dropping it ends the logging"]
+pub struct Logs {
+    messages: SyncSender<Message>,
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        let (done, is_done) = sync_channel(0);
+        // If not even this finds room nobody reads, and waiting would be in vain.
+        if self.messages.try_send(Message::Flush(done)).is_ok() {
+            let _ = is_done.recv_timeout(LAST_WORDS);
+        }
+    }
+}
+
+/// Hands lines to the thread.
+#[derive(Clone)]
+pub(super) struct LineWriter {
+    messages: SyncSender<Message>,
+    left_out: Arc<AtomicU64>,
+}
+
+impl Write for LineWriter {
+    /// One call is one line: so the library writes.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match self.messages.try_send(Message::Line(line.to_vec())) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'w> MakeWriter<'w> for LineWriter {
+    type Writer = LineWriter;
+
+    fn make_writer(&'w self) -> LineWriter {
+        self.clone()
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(out: impl Write + Send + 'static, is_json: bool) -> (Logs, LineWriter) {
+    let (messages, waiting) = sync_channel(MAX_WAITING_LINES);
+    let left_out = Arc::new(AtomicU64::new(0));
+    let writer = LineWriter {
+        messages: messages.clone(),
+        left_out: Arc::clone(&left_out),
+    };
+    thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || write_all(out, &waiting, &left_out, is_json))
+        .expect("a thread can be started");
+    (Logs { messages }, writer)
+}
+
+/// Writes until nobody can log any more.
+fn write_all(
+    mut out: impl Write,
+    waiting: &Receiver<Message>,
+    left_out: &AtomicU64,
+    is_json: bool,
+) {
+    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+    while let Ok(first) = waiting.recv() {
+        let mut flushed = None;
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Line(line) => chunk.extend_from_slice(&line),
+                Message::Flush(done) => flushed = Some(done),
+            }
+            let has_room = chunk.len() < CHUNK_BYTES && flushed.is_none();
+            next = has_room.then(|| waiting.try_recv().ok()).flatten();
+        }
+        match left_out.swap(0, Ordering::Relaxed) {
+            0 => {}
+            count => chunk.extend_from_slice(gap(count, is_json).as_bytes()),
+        }
+        // Nothing can be said about not being able to say anything.
+        let _ = out.write_all(&chunk).and_then(|()| out.flush());
+        chunk.clear();
+        drop(flushed);
+    }
+}
+
+/// The line that stands for those left out.
+fn gap(count: u64, is_json: bool) -> String {
+    let words = "log lines were left out: whoever reads them is too slow";
+    if is_json {
+        let line = serde_json::json!({
+            "level": "WARN", "target": "posthaste::logging", "message": words, "count": count,
+        });
+        format!("{line}\n")
+    } else {
+        format!("WARN posthaste::logging: {count} {words}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Takes a line only when told to.
+    struct Slow {
+        may_write: Receiver<()>,
+        page: Arc<Mutex<String>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Once nobody tells any more, everything may pass.
+            let _ = self.may_write.recv();
+            let text = std::str::from_utf8(bytes).expect("text");
+            self.page.lock().expect("unpoisoned").push_str(text);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_logs_never_waits_and_the_end_writes_what_is_left() {
+        let (tell, may_write) = channel();
+        let page = Arc::new(Mutex::new(String::new()));
+        let slow = Slow {
+            may_write,
+            page: Arc::clone(&page),
+        };
+        let (logs, writer) = start(slow, true);
+        // More than the channel and one chunk can hold, while nothing is taken: this would hang.
+        let lines = 2 * MAX_WAITING_LINES + CHUNK_BYTES;
+        for number in 0..lines {
+            let line = format!("{number}\n");
+            let mut writer = writer.make_writer();
+            writer.write_all(line.as_bytes()).expect("never fails");
+        }
+        drop(tell);
+        drop(logs);
+        // The flush may have found no room; a second writer ends the thread's wait.
+        let (done, is_done) = sync_channel(0);
+        writer
+            .messages
+            .send(Message::Flush(done))
+            .expect("a thread");
+        let _ = is_done.recv();
+        let page = page.lock().expect("unpoisoned");
+        assert!(page.starts_with("0\n1\n2\n"), "{page:.40}");
+        let told = page.matches("were left out").count();
+        assert!(told >= 1, "nobody said that lines are missing");
+        let written = page.lines().filter(|line| !line.starts_with('{')).count();
+        let missing: u64 = page
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .filter_map(|line| line["count"].as_u64())
+            .sum();
+        assert_eq!(written as u64 + missing, lines as u64);
+    }
+}

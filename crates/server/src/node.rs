@@ -1,0 +1,270 @@
+//! One posthaste process, put together: store, vault, engine, API, and what keeps house.
+//!
+//! ```text
+//!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (looks at what waits) ▸ API
+//!  stop:   API takes no more ▸ requests are answered ▸ flights come back and are recorded ▸ store closes
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::dispatcher::Limits;
+use posthaste_core::lane::BreakerSettings;
+use posthaste_core::time::Span;
+use posthaste_egress::{Client, ClientSettings, Roots};
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{
+    ApiKey, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
+};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+
+use crate::api::{self, ApiSettings, App};
+use crate::chance;
+use crate::clock::Clock;
+use crate::engine::{Engine, EngineSettings};
+use crate::housekeeping;
+use crate::observe::Observatory;
+// use crate::replayer;
+use crate::vault::{KeySource, Vault, VaultError};
+
+/// How long the store may take to write what is left and close.
+const CLOSING_TIME: Duration = Duration::from_secs(30);
+
+/// What a node is made from.
+pub struct NodeSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The store's file.
+    pub store: PathBuf,
+    /// What the store is told.
+    pub store_settings: StoreSettings,
+    /// Where the master keys come from.
+    pub master_keys: KeySource,
+    /// How the API behaves; its egress rules are the sender's too.
+    pub api: ApiSettings,
+    /// Whose certificates are believed.
+    pub roots: Roots,
+    /// What the engine may use.
+    pub limits: Limits,
+    /// When breakers trip.
+    pub breaker: BreakerSettings,
+    /// The longest `Retry-After` that is honoured.
+    pub retry_after_cap: Span,
+    /// How long what is finished is kept.
+    pub retention: Span,
+    /// How long to wait for what is in flight when stopping.
+    pub grace: Duration,
+}
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The master keys cannot be had.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {error}; choose another address with --listen, port 0 picks one"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What went wrong.
+        error: io::Error,
+    },
+}
+
+/// A running node.
+pub struct Node {
+    address: SocketAddr,
+    /// The admin key that was made at the first start, to be shown once.
+    first_admin_key: Option<String>,
+    store: Arc<dyn Store>,
+    engine: Engine,
+    stopping: watch::Sender<bool>,
+    serving: JoinHandle<io::Result<()>>,
+    sending: JoinHandle<Result<(), StoreError>>,
+    grace: Duration,
+}
+
+impl Node {
+    /// Starts a node. When this is done it takes requests.
+    pub async fn start(settings: NodeSettings) -> Result<Node, StartError> {
+        let NodeSettings {
+            listen,
+            store: path,
+            store_settings,
+            master_keys,
+            api: mut api_settings,
+            roots,
+            limits,
+            breaker,
+            retry_after_cap,
+            retention,
+            grace,
+        } = settings;
+        let clock = Clock::system();
+        // The vault first: should the process die in between, there is a key without data, and never
+        // data without a key.
+        let vault = Arc::new(Vault::open_or_create(master_keys)?);
+        let listener = TcpListener::bind(listen).await;
+        let listener = listener.map_err(|error| StartError::Listen {
+            address: listen,
+            error,
+        })?;
+        let address = listener.local_addr().unwrap_or(listen);
+
+        let engine = Engine::new();
+        let store = open(path, store_settings.clone(), &engine).await?;
+        let first_admin_key = match api_settings.admin_keys.is_empty() {
+            true => make_first_admin_key(&*store, &clock).await?,
+            false => None,
+        };
+        housekeeping::reseal(&*store, &vault, &clock).await?;
+
+        let rules = api_settings.egress_rules.clone();
+        api_settings.grace = grace;
+        let client = Client::new(ClientSettings {
+            rules: rules.clone(),
+            roots,
+            ..ClientSettings::default()
+        });
+        let observe = Arc::new(Observatory::new());
+        let engine_settings = EngineSettings {
+            store: store.clone(),
+            store_settings,
+            client,
+            rules,
+            vault: vault.clone(),
+            observe: observe.clone(),
+            clock: clock.clone(),
+            dice: chance::seed(),
+            limits,
+            breaker,
+            retry_after_cap,
+        };
+        let sending = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.run(engine_settings).await }
+        });
+
+        let (stopping, stopped) = watch::channel(false);
+        // replayer::start(store.clone(), engine.clone(), clock.clone(), stopped.clone());
+        housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
+        let app = Arc::new(App::new(
+            store.clone(),
+            engine.clone(),
+            vault,
+            observe,
+            clock,
+            chance::seed(),
+            api_settings.clone(),
+        ));
+        let serving = tokio::spawn(async move {
+            let stop = until(stopped);
+            api::serve::serve(listener, api::router(app), &api_settings, stop).await
+        });
+        Ok(Node {
+            address,
+            first_admin_key,
+            store,
+            engine,
+            stopping,
+            serving,
+            sending,
+            grace,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The admin key that was made at the first start. It can be had once, and is stored nowhere.
+    pub fn take_first_admin_key(&mut self) -> Option<String> {
+        self.first_admin_key.take()
+    }
+
+    /// Takes no more requests, answers those under way, waits for what is in flight, and closes the
+    /// store. What does not come back within the grace is left for the next start.
+    pub async fn stop(self) {
+        self.stopping.send_replace(true);
+        let in_flight = self.engine.flight_count();
+        tracing::info!(in_flight, "stopping");
+        let drained = async {
+            let _ = self.serving.await;
+            self.engine.shut_down().await;
+        };
+        if timeout(self.grace, drained).await.is_err() {
+            let in_flight = self.engine.flight_count();
+            tracing::warn!(
+                in_flight,
+                "the grace period is over; what is still in flight will be sent again at the next start"
+            );
+        }
+        self.sending.abort();
+        match timeout(CLOSING_TIME, self.store.close()).await {
+            Ok(Ok(())) => tracing::info!("stopped"),
+            Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
+            Err(_) => tracing::error!("the store did not close in time"),
+        }
+    }
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // If the sender is gone, so is the node.
+    let _ = stopped.wait_for(|stopping| *stopping).await;
+}
+
+async fn open(
+    path: PathBuf,
+    settings: StoreSettings,
+    engine: &Engine,
+) -> Result<Arc<dyn Store>, StartError> {
+    let hand_over = engine.hand_over();
+    let opening = spawn_blocking(move || SqliteStore::open(&path, settings, hand_over));
+    let store = opening.await.expect("opening does not panic")?;
+    Ok(Arc::new(store))
+}
+
+/// Makes an admin key if there is none. Only its hash is stored.
+async fn make_first_admin_key(
+    store: &dyn Store,
+    clock: &Clock,
+) -> Result<Option<String>, StoreError> {
+    let one = PageRequest {
+        limit: 1,
+        before: None,
+    };
+    if !store.keys(None, one).await?.items.is_empty() {
+        return Ok(None);
+    }
+    let key = chance::fresh_api_key();
+    let now = clock.wall();
+    let made = ApiKey {
+        id: posthaste_core::id::Mint::new(chance::seed()).next(now),
+        tenant: None,
+        name: "first".to_owned(),
+        hash: chance::hash_key(&key),
+        created_at: now,
+    };
+    match store.create_key(now, made).await? {
+        Insertion::Created => Ok(Some(key)),
+        Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => Err(
+            StoreError::Unavailable("the first admin key could not be stored".to_owned()),
+        ),
+    }
+}

@@ -1,0 +1,136 @@
+//! How long things took, counted in buckets.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Upper ends of the buckets: five to a decade, ten where first attempts are expected, so that a
+/// percentile between 1 and 10 ms can be read off. Each in microseconds, and in seconds as it is written.
+pub const BOUNDS: [(u64, &str); 34] = [
+    (100, "0.0001"),
+    (160, "0.00016"),
+    (250, "0.00025"),
+    (400, "0.0004"),
+    (630, "0.00063"),
+    (1_000, "0.001"),
+    (1_250, "0.00125"),
+    (1_600, "0.0016"),
+    (2_000, "0.002"),
+    (2_500, "0.0025"),
+    (3_200, "0.0032"),
+    (4_000, "0.004"),
+    (5_000, "0.005"),
+    (6_300, "0.0063"),
+    (8_000, "0.008"),
+    (10_000, "0.01"),
+    (16_000, "0.016"),
+    (25_000, "0.025"),
+    (40_000, "0.04"),
+    (63_000, "0.063"),
+    (100_000, "0.1"),
+    (160_000, "0.16"),
+    (250_000, "0.25"),
+    (400_000, "0.4"),
+    (630_000, "0.63"),
+    (1_000_000, "1"),
+    (1_600_000, "1.6"),
+    (2_500_000, "2.5"),
+    (4_000_000, "4"),
+    (6_300_000, "6.3"),
+    (10_000_000, "10"),
+    (16_000_000, "16"),
+    (30_000_000, "30"),
+    (60_000_000, "60"),
+];
+
+/// Counts durations. What is longer than the last bound is counted beyond it.
+#[derive(Debug)]
+pub struct Histogram {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    sum_micros: AtomicU64,
+}
+
+/// A histogram as it was at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// How many were at most as long as each bound.
+    pub at_most: [u64; BOUNDS.len()],
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together.
+    pub sum_seconds: f64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram::new()
+    }
+}
+
+impl Histogram {
+    /// An empty one.
+    pub const fn new() -> Histogram {
+        Histogram {
+            counts: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
+            sum_micros: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one.
+    pub fn observe(&self, duration: Duration) {
+        // A duration a little longer than a bound is not at most that bound: round up.
+        let micros = u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
+        let place = BOUNDS.partition_point(|(bound, _)| *bound < micros);
+        self.counts[place].fetch_add(1, Relaxed);
+        self.sum_micros.fetch_add(micros, Relaxed);
+    }
+
+    /// What has been counted so far.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut so_far = 0;
+        let at_most = std::array::from_fn(|place| {
+            so_far += self.counts[place].load(Relaxed);
+            so_far
+        });
+        Snapshot {
+            at_most,
+            count: so_far + self.counts[BOUNDS.len()].load(Relaxed),
+            sum_seconds: self.sum_micros.load(Relaxed) as f64 / 1e6,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_grow_and_are_written_as_they_count() {
+        assert!(BOUNDS.is_sorted_by(|a, b| a.0 < b.0));
+        for (micros, text) in BOUNDS {
+            let seconds: f64 = text.parse().expect("a number");
+            assert_eq!((seconds * 1e6).round() as u64, micros, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_duration_is_counted_once_and_at_its_bound() {
+        let histogram = Histogram::new();
+        for micros in [0, 100, 101, 2_000, 8_001, 60_000_000, 60_000_001] {
+            histogram.observe(Duration::from_micros(micros));
+        }
+        histogram.observe(Duration::from_nanos(100_001));
+        let seen = histogram.snapshot();
+        let at = |text| {
+            let place = BOUNDS.iter().position(|(_, bound)| *bound == text);
+            seen.at_most[place.expect("a bound")]
+        };
+        assert_eq!(at("0.0001"), 2);
+        assert_eq!(at("0.00016"), 4);
+        assert_eq!(at("0.002"), 5);
+        assert_eq!(at("0.008"), 5);
+        assert_eq!(at("0.01"), 6);
+        assert_eq!(at("60"), 7);
+        assert_eq!(seen.count, 8);
+        assert!((seen.sum_seconds - 120.010_304).abs() < 1e-9, "{seen:?}");
+    }
+}

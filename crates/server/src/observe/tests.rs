@@ -1,0 +1,211 @@
+use std::collections::BTreeSet;
+
+use super::health::Condition;
+use super::*;
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().expect("a name")
+}
+
+fn seen(tenant: &TenantId) -> AttemptSeen<'_> {
+    AttemptSeen {
+        tenant,
+        endpoint: EndpointId(7),
+        round_number: 1,
+        failure: None,
+        latency: Duration::from_millis(12),
+        first_attempt_lag: Some(Duration::from_micros(1_900)),
+        ended: Some(Status::Succeeded),
+    }
+}
+
+fn retry(tenant: &TenantId, round_number: u32, ended: Option<Status>) -> AttemptSeen<'_> {
+    AttemptSeen {
+        round_number,
+        failure: match ended {
+            Some(Status::Succeeded) => None,
+            _ => Some(FailureKind::Timeout),
+        },
+        first_attempt_lag: None,
+        ended,
+        ..seen(tenant)
+    }
+}
+
+/// The value of a metric, or of one of its labels.
+fn value(text: &str, name: &str) -> f64 {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}"))
+        .parse()
+        .expect("a number")
+}
+
+#[test]
+fn prometheus_finds_exactly_the_promised_metrics() {
+    let text = Observatory::new().render(Tick(0), &Gauges::default());
+    let named: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let promised = BTreeSet::from([
+        "posthaste_events_accepted_total",
+        "posthaste_deliveries_total",
+        "posthaste_attempts_total",
+        "posthaste_attempt_seconds",
+        "posthaste_first_attempt_lag_seconds",
+        "posthaste_pending_deliveries",
+        "posthaste_in_flight",
+        "posthaste_breakers",
+        "posthaste_dead_letters",
+        "posthaste_retry_ratio",
+        "posthaste_dead_letter_ratio",
+        "posthaste_attempts_per_success",
+        "posthaste_second_attempt_success_ratio",
+        "posthaste_retrying_over_24h",
+    ]);
+    assert_eq!(named, promised);
+}
+
+/// What the format asks for: HELP and TYPE once before each family, samples together, one per line,
+/// names and labels of the right letters, buckets that never fall and end at `+Inf` with the count.
+#[test]
+fn the_text_keeps_to_the_format() {
+    let observatory = Observatory::new();
+    let acme = tenant("acme");
+    observatory.attempt(Tick(0), &seen(&acme));
+    observatory.attempt(Tick(0), &retry(&acme, 2, None));
+    let text = observatory.render(Tick(0), &Gauges::default());
+    assert!(text.ends_with('\n'));
+    let mut families = BTreeSet::new();
+    let mut family = "";
+    let mut last_bucket = 0.0;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            family = rest.split(' ').next().expect("a name");
+            assert!(families.insert(family), "{family} comes twice");
+            last_bucket = 0.0;
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            assert_eq!(rest.split(' ').next(), Some(family));
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect("a name and a value");
+        let value: f64 = value.parse().expect("a number");
+        let name = series.split('{').next().expect("a name");
+        let suffix = name.strip_prefix(family).expect("its family");
+        assert!(
+            matches!(suffix, "" | "_bucket" | "_sum" | "_count"),
+            "{line}"
+        );
+        if suffix == "_bucket" {
+            assert!(value >= last_bucket, "{line}");
+            last_bucket = value;
+        }
+        if suffix == "_count" {
+            assert_eq!(value, last_bucket, "{line}");
+        }
+    }
+}
+
+#[test]
+fn everything_that_happened_is_counted_once() {
+    let observatory = Observatory::new();
+    let acme = tenant("acme");
+    observatory.accepted(&acme, 3);
+    observatory.attempt(Tick(0), &seen(&acme));
+    observatory.attempt(Tick(0), &retry(&acme, 1, None));
+    observatory.attempt(Tick(0), &retry(&acme, 2, Some(Status::Succeeded)));
+    observatory.attempt(Tick(0), &retry(&acme, 9, Some(Status::Failed)));
+    observatory.ended(Tick(0), &acme, Status::Cancelled, 5);
+    observatory.ended(Tick(0), &acme, Status::Failed, 1);
+    let gauges = Gauges {
+        pending: 11,
+        in_flight: 2,
+        breakers_passing: 3,
+        breakers_tripped: 4,
+        breakers_probing: 5,
+        dead_letters: 6,
+        retrying_over_24h: 7,
+    };
+    let text = observatory.render(Tick(0), &gauges);
+    for (name, expected) in [
+        ("posthaste_events_accepted_total", 3.0),
+        ("posthaste_deliveries_total{status=\"succeeded\"}", 2.0),
+        ("posthaste_deliveries_total{status=\"failed\"}", 2.0),
+        ("posthaste_deliveries_total{status=\"cancelled\"}", 5.0),
+        ("posthaste_attempts_total{outcome=\"success\"}", 2.0),
+        ("posthaste_attempts_total{outcome=\"timeout\"}", 2.0),
+        ("posthaste_attempts_total{outcome=\"http\"}", 0.0),
+        ("posthaste_attempt_seconds_count", 4.0),
+        ("posthaste_attempt_seconds_sum", 0.048),
+        ("posthaste_first_attempt_lag_seconds_count", 1.0),
+        ("posthaste_pending_deliveries", 11.0),
+        ("posthaste_in_flight", 2.0),
+        ("posthaste_breakers{state=\"passing\"}", 3.0),
+        ("posthaste_breakers{state=\"tripped\"}", 4.0),
+        ("posthaste_breakers{state=\"probing\"}", 5.0),
+        ("posthaste_dead_letters", 6.0),
+        ("posthaste_retry_ratio", 0.5),
+        ("posthaste_dead_letter_ratio", 0.5),
+        ("posthaste_attempts_per_success", 2.0),
+        ("posthaste_second_attempt_success_ratio", 1.0),
+        ("posthaste_retrying_over_24h", 7.0),
+    ] {
+        assert_eq!(value(&text, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn every_kind_of_failure_has_a_place_of_its_own() {
+    let places: BTreeSet<usize> = FailureKind::ALL.map(place_of).into();
+    assert_eq!(places.len(), FailureKind::ALL.len());
+    assert_eq!(places.last(), Some(&(FailureKind::ALL.len() - 1)));
+}
+
+#[test]
+fn a_tenant_is_judged_by_what_is_its_own() {
+    let observatory = Observatory::new();
+    let (good, bad) = (tenant("good"), tenant("bad"));
+    for _ in 0..99 {
+        observatory.attempt(Tick(0), &seen(&good));
+    }
+    observatory.attempt(Tick(0), &retry(&bad, 2, Some(Status::Failed)));
+    let ratio = |tenant: Option<&TenantId>| {
+        let report = observatory.health(Tick(0), tenant, 0);
+        let figure = report.windows.five_minutes.dead_letter_ratio;
+        (figure.value, figure.state)
+    };
+    assert_eq!(ratio(Some(&good)), (0.0, Condition::Healthy));
+    assert_eq!(ratio(Some(&bad)), (1.0, Condition::Alert));
+    assert_eq!(ratio(None), (0.01, Condition::Warning));
+    assert_eq!(ratio(Some(&tenant("stranger"))), (0.0, Condition::Healthy));
+}
+
+#[test]
+fn an_endpoint_is_known_by_its_last_attempts() {
+    let observatory = Observatory::new();
+    let acme = tenant("acme");
+    observatory.attempt(Tick(0), &seen(&acme));
+    observatory.attempt(Tick(0), &retry(&acme, 2, None));
+    let figures = observatory.endpoint(EndpointId(7));
+    assert_eq!(figures.success_ratio, 0.5);
+    assert_eq!(figures.p50_ms, Some(12.0));
+    assert_eq!(observatory.endpoint(EndpointId(8)).success_ratio, 1.0);
+}
+
+#[test]
+fn the_report_has_the_shape_that_was_promised() {
+    let report = Observatory::new().health(Tick(0), None, 0);
+    let json = serde_json::to_value(&report).expect("JSON");
+    for window in ["5m", "1h", "24h"] {
+        let health = &json["windows"][window];
+        assert_eq!(
+            health["retry_ratio"],
+            serde_json::json!({"value": 0.0, "healthy": "< 0.05", "alert": "> 0.10", "state": "healthy"})
+        );
+        assert_eq!(health.as_object().expect("an object").len(), 5);
+    }
+}

@@ -1,0 +1,144 @@
+//! Master keys, and how they are written.
+//!
+//! A key is 32 bytes. Its id is a fingerprint of the key, and so doubles as a check that neither was
+//! garbled: a wrong character is found when the program starts, not when the first secret fails to open.
+
+use std::fmt;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use ring::digest::{Context, SHA256};
+
+use super::{Flaw, VaultError};
+use crate::chance::random_bytes;
+
+/// The length of a master key.
+pub const KEY_BYTES: usize = 32;
+/// How many keys may be kept.
+pub const MAX_KEYS: usize = 32;
+/// The longest text of keys: with ids and some room for blanks and comments.
+pub(super) const MAX_TEXT_BYTES: usize = MAX_KEYS * 128;
+
+pub(super) const KEY_ID_BYTES: usize = 4;
+/// Keeps the fingerprint apart from any other hash of the key.
+const ID_DOMAIN: &[u8] = b"posthaste master key id\n";
+
+/// Names a master key. It tells nothing about the key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MasterKeyId(pub(super) [u8; KEY_ID_BYTES]);
+
+impl fmt::Display for MasterKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", u32::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for MasterKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A master key.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct MasterKey([u8; KEY_BYTES]);
+
+impl MasterKey {
+    /// A new key whose id is none of `taken`.
+    pub(super) fn fresh(taken: &[MasterKey]) -> MasterKey {
+        loop {
+            let key = MasterKey(random_bytes());
+            if taken.iter().all(|other| other.id() != key.id()) {
+                return key;
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    pub(super) fn id(&self) -> MasterKeyId {
+        let mut context = Context::new(&SHA256);
+        context.update(ID_DOMAIN);
+        context.update(&self.0);
+        let hash = context.finish();
+        let (id, _) = hash
+            .as_ref()
+            .split_first_chunk()
+            .expect("a hash is longer than an id");
+        MasterKeyId(*id)
+    }
+
+    /// The line that holds it.
+    pub(super) fn line(&self) -> String {
+        format!("{} {}\n", self.id(), BASE64_STANDARD.encode(self.0))
+    }
+
+    /// Reads `KEY-ID KEY`, or a key alone.
+    fn read(line: &str) -> Result<MasterKey, Flaw> {
+        let mut words = line.split_ascii_whitespace();
+        let (id, key) = match (words.next(), words.next(), words.next()) {
+            (Some(key), None, None) => (None, key),
+            (Some(id), Some(key), None) => (Some(id), key),
+            (None, _, _) | (Some(_), None, Some(_)) | (Some(_), Some(_), Some(_)) => {
+                return Err(Flaw::Form);
+            }
+        };
+        let bytes = BASE64_STANDARD.decode(key).map_err(|_| Flaw::Key)?;
+        let key = MasterKey(bytes.try_into().map_err(|_| Flaw::Key)?);
+        match id {
+            Some(id) if !id.eq_ignore_ascii_case(&key.id().to_string()) => Err(Flaw::Id),
+            Some(_) | None => Ok(key),
+        }
+    }
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MasterKey({}, …)", self.id())
+    }
+}
+
+/// Reads keys as they stand in the environment: the newest first, separated by commas or line breaks.
+pub(super) fn read_text(text: &str, origin: &str) -> Result<Vec<MasterKey>, VaultError> {
+    read_lines(text.split([',', '\n']), text.len(), origin)
+}
+
+/// Reads the content of a key file.
+pub(super) fn read_file_text(text: &str, origin: &str) -> Result<Vec<MasterKey>, VaultError> {
+    read_lines(text.split('\n'), text.len(), origin)
+}
+
+fn read_lines<'t>(
+    lines: impl Iterator<Item = &'t str>,
+    length_bytes: usize,
+    origin: &str,
+) -> Result<Vec<MasterKey>, VaultError> {
+    let flawed = |line, flaw| VaultError::Malformed {
+        origin: origin.to_owned(),
+        line,
+        flaw,
+    };
+    if length_bytes > MAX_TEXT_BYTES {
+        return Err(flawed(1, Flaw::TooLong));
+    }
+    let mut keys: Vec<MasterKey> = Vec::new();
+    for (index, line) in lines.enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let key = MasterKey::read(line).map_err(|flaw| flawed(index + 1, flaw))?;
+        if keys.iter().any(|other| other.id() == key.id()) {
+            return Err(flawed(index + 1, Flaw::Twice));
+        }
+        if keys.len() == MAX_KEYS {
+            return Err(flawed(index + 1, Flaw::TooMany));
+        }
+        keys.push(key);
+    }
+    if keys.is_empty() {
+        return Err(flawed(1, Flaw::Empty));
+    }
+    Ok(keys)
+}

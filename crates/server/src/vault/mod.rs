@@ -1,0 +1,274 @@
+//! What must not be read from the disk.
+//!
+//! Signing keys and the values of custom headers are sealed before they are stored. The vault promises:
+//!
+//! - **Bound to its place.** What was sealed for one tenant, endpoint and purpose opens for no other, so
+//!   that copying a row hands nobody another's secret. A changed bit opens for nobody.
+//! - **Rotation without a pause.** New seals use the newest master key; old ones open as long as their
+//!   key is kept, and [`Vault::reseal_endpoint`] moves them over.
+//! - **No key is made where one is missing.** Only a new database gets a new key file. If there is
+//!   sealed data and no key, that is an error which says what to restore.
+//! - **Nothing shows.** Neither keys nor what they seal appear in any message or `Debug`.
+//!
+//! Sealed data are `format (1) | key id (4) | nonce (12) | ciphertext and tag`, by ChaCha20-Poly1305
+//! with random nonces. Such a nonce may be drawn some four thousand million times before one is likely
+//! to come twice for the same key: far more often than endpoints are changed.
+
+mod error;
+mod file;
+mod keys;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_store::Endpoint;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+pub use error::{Flaw, VaultError};
+pub use file::rotate_key_file;
+pub use keys::{KEY_BYTES, MAX_KEYS, MasterKeyId};
+
+use crate::chance::random_bytes;
+use keys::{KEY_ID_BYTES, MasterKey};
+
+/// The only layout there is so far.
+const FORMAT: u8 = 1;
+const HEAD_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
+/// Keeps what is sealed here apart from anything else that might be sealed with the same key.
+const DOMAIN: &[u8] = b"posthaste vault";
+
+/// What is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The keys an endpoint's requests are signed with.
+    SigningKeys,
+    /// An endpoint's custom headers.
+    Headers,
+}
+
+impl Purpose {
+    /// Stored data depend on it: it never changes.
+    fn code(self) -> u8 {
+        match self {
+            Purpose::SigningKeys => 1,
+            Purpose::Headers => 2,
+        }
+    }
+}
+
+/// Where the master keys come from.
+pub enum KeySource {
+    /// Written out, in the environment or the configuration: keys in base64, the newest first,
+    /// separated by commas or line breaks.
+    Text {
+        /// The keys.
+        text: String,
+        /// Where the text stands, for messages: `POSTHASTE_MASTER_KEY`.
+        origin: String,
+    },
+    /// In a file, one key a line, the newest first.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Whether to make the file if it is missing. Only right while nothing has been sealed.
+        may_create: bool,
+    },
+}
+
+impl KeySource {
+    /// The key file of a database, made if that database is still to be made too.
+    ///
+    /// Open the vault before the database: should the process die in between, there is a key without
+    /// data, which does no harm, and never data without a key.
+    pub fn for_database(path: PathBuf, database: &Path) -> KeySource {
+        let holds_something = database.metadata().is_ok_and(|meta| meta.len() > 0);
+        KeySource::File {
+            path,
+            may_create: !holds_something,
+        }
+    }
+}
+
+impl fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySource::Text { origin, .. } => write!(f, "KeySource::Text({origin})"),
+            KeySource::File { path, .. } => write!(f, "KeySource::File({})", path.display()),
+        }
+    }
+}
+
+/// Where the key file of a database is, unless the operator says otherwise: beside it.
+pub fn key_file_beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".key");
+    PathBuf::from(name)
+}
+
+/// Seals and opens. Clones share the keys.
+#[derive(Clone)]
+pub struct Vault {
+    /// The newest first; never empty.
+    keys: Arc<[(MasterKeyId, LessSafeKey)]>,
+}
+
+impl Vault {
+    /// Takes the master keys from where they are, or makes the first one where that is allowed.
+    pub fn open_or_create(source: KeySource) -> Result<Vault, VaultError> {
+        let keys = match source {
+            KeySource::Text { text, origin } => keys::read_text(&text, &origin)?,
+            KeySource::File { path, may_create } => match file::read(&path)? {
+                Some(keys) => keys,
+                None if may_create => file::create(&path)?,
+                None => return Err(VaultError::Missing { path }),
+            },
+        };
+        Ok(Vault::new(keys))
+    }
+
+    fn new(keys: Vec<MasterKey>) -> Vault {
+        assert!(!keys.is_empty(), "a vault without a key");
+        let usable = |key: MasterKey| {
+            let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.bytes());
+            let unbound = unbound.expect("a key of the right length");
+            (key.id(), LessSafeKey::new(unbound))
+        };
+        Vault {
+            keys: keys.into_iter().map(usable).collect(),
+        }
+    }
+
+    /// Seals `plain` for one purpose of one endpoint, with the newest key.
+    pub fn seal(
+        &self,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        purpose: Purpose,
+        plain: &[u8],
+    ) -> Vec<u8> {
+        let (id, key) = &self.keys[0];
+        let nonce: [u8; NONCE_LEN] = random_bytes();
+        let overhead = HEAD_BYTES + CHACHA20_POLY1305.tag_len();
+        let mut sealed = Vec::with_capacity(overhead + plain.len());
+        sealed.push(FORMAT);
+        sealed.extend_from_slice(&id.0);
+        sealed.extend_from_slice(&nonce);
+        sealed.extend_from_slice(plain);
+        let tag = key
+            .seal_in_place_separate_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(place(FORMAT, tenant, endpoint, purpose)),
+                &mut sealed[HEAD_BYTES..],
+            )
+            .expect("nothing in memory is too long to be sealed");
+        sealed.extend_from_slice(tag.as_ref());
+        sealed
+    }
+
+    /// Opens what was sealed for this purpose of this endpoint.
+    pub fn open(
+        &self,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        purpose: Purpose,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, VaultError> {
+        let (id, nonce, ciphertext) = parts(sealed).ok_or(VaultError::NotSealed)?;
+        let (_, key) = self
+            .keys
+            .iter()
+            .find(|(known, _)| *known == id)
+            .ok_or(VaultError::UnknownKey { id })?;
+        let mut plain = ciphertext.to_vec();
+        let length = key
+            .open_in_place(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(place(FORMAT, tenant, endpoint, purpose)),
+                &mut plain,
+            )
+            .map_err(|_| VaultError::Altered)?
+            .len();
+        plain.truncate(length);
+        Ok(plain)
+    }
+
+    /// The key that new seals use.
+    pub fn newest_key(&self) -> MasterKeyId {
+        self.keys[0].0
+    }
+
+    /// Whether something was sealed with another key than the newest. Where nothing is sealed, nothing
+    /// needs it.
+    pub fn needs_resealing(&self, sealed: &[u8]) -> bool {
+        parts(sealed).is_some_and(|(id, _, _)| id != self.newest_key())
+    }
+
+    /// The same sealed with the newest key, or nothing if it is so already.
+    pub fn reseal(
+        &self,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        purpose: Purpose,
+        sealed: &[u8],
+    ) -> Result<Option<Vec<u8>>, VaultError> {
+        if !self.needs_resealing(sealed) {
+            return Ok(None);
+        }
+        let plain = self.open(tenant, endpoint, purpose, sealed)?;
+        Ok(Some(self.seal(tenant, endpoint, purpose, &plain)))
+    }
+
+    /// The endpoint with everything in it sealed with the newest key, or nothing if it is so already.
+    pub fn reseal_endpoint(&self, endpoint: &Endpoint) -> Result<Option<Endpoint>, VaultError> {
+        let again = |purpose, sealed| self.reseal(&endpoint.tenant, endpoint.id, purpose, sealed);
+        let keys = again(Purpose::SigningKeys, &endpoint.sealed_keys)?;
+        let headers = again(Purpose::Headers, &endpoint.sealed_headers)?;
+        if keys.is_none() && headers.is_none() {
+            return Ok(None);
+        }
+        let mut resealed = endpoint.clone();
+        resealed.sealed_keys = keys.unwrap_or(resealed.sealed_keys);
+        resealed.sealed_headers = headers.unwrap_or(resealed.sealed_headers);
+        Ok(Some(resealed))
+    }
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Vault(…)")
+    }
+}
+
+/// Takes sealed data apart.
+fn parts(sealed: &[u8]) -> Option<(MasterKeyId, [u8; NONCE_LEN], &[u8])> {
+    let (format, rest) = sealed.split_first()?;
+    let (id, rest) = rest.split_first_chunk::<KEY_ID_BYTES>()?;
+    let (nonce, ciphertext) = rest.split_first_chunk::<NONCE_LEN>()?;
+    (*format == FORMAT).then_some((MasterKeyId(*id), *nonce, ciphertext))
+}
+
+/// What sealed data are bound to. Each part is preceded by its length, so that no two places read the
+/// same.
+fn place(format: u8, tenant: &TenantId, endpoint: EndpointId, purpose: Purpose) -> Vec<u8> {
+    let endpoint = endpoint.0.to_be_bytes();
+    let (format, purpose) = ([format], [purpose.code()]);
+    let parts: [&[u8]; 5] = [
+        DOMAIN,
+        &format,
+        tenant.as_str().as_bytes(),
+        &endpoint,
+        &purpose,
+    ];
+    let mut bytes = Vec::new();
+    for part in parts {
+        let length = u32::try_from(part.len()).expect("names are short");
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

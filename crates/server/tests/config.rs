@@ -1,0 +1,548 @@
+//! The configuration: every setting, every way to set it, every mistake.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, FromArgMatches};
+use posthaste::cli::serve_args::ServeArgs;
+use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting, StoreLocation};
+use posthaste_core::policy::Preset;
+use posthaste_core::time::Span;
+use tempfile::TempDir;
+
+const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBijCCAS+gAwIBAgIUFmQggn91+81ZsMKF2kobGoeswAowCgYIKoZIzj0EAwIw
+GTEXMBUGA1UEAwwOdGVzdCBhdXRob3JpdHkwIBcNMjYxMTE1MDY1NzAxWhgPMjEy
+NjEwMjIwNjU3MDFaMBkxFzAVBgNVBAMMDnRlc3QgYXV0aG9yaXR5MFkwEwYHKoZI
+zj0CAQYIKoZIzj0DAQcDQgAEyfVMEGQ0yCgeRbmyzju+VNWvVRSDsSGNanwOs35g
+p0TtJZ/5zfymL1osZ9AjXFliOOWRopuzlxlikA/8VciV0KNTMFEwHQYDVR0OBBYE
+FOQCzw5YI6zOF/6oFNdVA6CM+ow/MB8GA1UdIwQYMBaAFOQCzw5YI6zOF/6oFNdV
+A6CM+ow/MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSQAwRgIhAKtKwHle
+J9xm08VZct29XVxvv8XesML4LEKwSVg9V5xlAiEAlZe2qsKlZkNdASipOG0Z7eUo
+1oWPQq/AzFL47HsKPXY=
+-----END CERTIFICATE-----
+";
+
+/// Three values of each setting, none of them the default but where there are only two.
+const VALUES: &[(&str, [&str; 3])] = &[
+    ("listen", ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"]),
+    ("store", ["sqlite:a.db", "sqlite:b.db", "sqlite:c.db"]),
+    ("admin_key", ["a", "b", "c"]),
+    (
+        "master_key",
+        [
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "CAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        ],
+    ),
+    ("master_key_file", ["a.key", "b.key", "c.key"]),
+    (
+        "allow_network",
+        ["10.0.0.0/8", "127.0.0.0/8,::1", "10.1.2.3"],
+    ),
+    (
+        "deny_network",
+        ["192.0.2.0/24", "1.1.1.1/32,2000::/3", "9.9.9.9"],
+    ),
+    ("allow_http", ["true", "false", "true"]),
+    ("ca_bundle", ["a.pem", "b.pem", "c.pem"]),
+    (
+        "retry_policy",
+        [
+            "swift",
+            "brisk",
+            "{\"preset\": \"swift\", \"max_attempts\": 3}",
+        ],
+    ),
+    ("retention", ["1d", "2d", "3d"]),
+    ("grace", ["0s", "2s", "3s"]),
+    ("limits.body_bytes", ["1024", "2048", "4096"]),
+    ("limits.batch_body_bytes", ["1024", "2048", "4096"]),
+    ("limits.connections", ["1", "2", "3"]),
+    ("limits.header_read_time", ["1s", "2s", "3s"]),
+    ("limits.requests_per_second", ["1", "none", "3"]),
+    ("limits.request_burst", ["1", "2", "3"]),
+    ("tenant_limits.endpoints", ["0", "2", "3"]),
+    ("tenant_limits.events_per_second", ["1", "none", "3"]),
+    (
+        "tenant_limits.events_per_month",
+        ["1", "none", "5000000000"],
+    ),
+    ("tenant_limits.payload_bytes", ["1", "2", "3"]),
+    ("tenant_limits.max_attempts", ["10", "20", "40"]),
+    ("engine.max_in_flight", ["1", "2", "3"]),
+    ("engine.ready_per_lane", ["1", "2", "3"]),
+    ("engine.retry_after_cap", ["0s", "2s", "3s"]),
+    ("breaker.window", ["1s", "2s", "3s"]),
+    ("breaker.min_samples", ["1", "2", "3"]),
+    ("breaker.failure_ratio", ["0.25", "1", "0.75"]),
+    ("breaker.consecutive_failures", ["1", "2", "3"]),
+    ("breaker.exhausted_deliveries", ["1", "2", "3"]),
+    ("breaker.first_wait", ["1s", "2s", "3s"]),
+    ("breaker.longest_wait", ["10s", "20s", "30s"]),
+    ("log.format", ["human", "json", "human"]),
+    (
+        "log.level",
+        ["off", "debug", "warn,posthaste::attempt=info"],
+    ),
+];
+
+/// A place where each source can say something.
+struct Desk {
+    folder: TempDir,
+    file: Option<String>,
+    environment: Vec<(OsString, OsString)>,
+    flags: Vec<String>,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk {
+            folder: tempfile::tempdir().expect("a folder"),
+            file: None,
+            environment: Vec::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    fn file(mut self, text: impl Into<String>) -> Desk {
+        self.file = Some(text.into());
+        self
+    }
+
+    fn variable(mut self, name: &str, text: &str) -> Desk {
+        self.environment.push((name.into(), text.into()));
+        self
+    }
+
+    fn flags<I: AsRef<str>>(mut self, flags: impl IntoIterator<Item = I>) -> Desk {
+        let flags = flags.into_iter().map(|flag| flag.as_ref().to_owned());
+        self.flags.extend(flags);
+        self
+    }
+
+    fn file_path(&self) -> PathBuf {
+        self.folder.path().join("posthaste.toml")
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        let mut line = vec!["serve".to_owned()];
+        if let Some(text) = &self.file {
+            fs::write(self.file_path(), text).expect("written");
+            line.extend([
+                "--config".to_owned(),
+                self.file_path().display().to_string(),
+            ]);
+        }
+        line.extend(self.flags.iter().cloned());
+        Config::load(&args(line), self.environment.iter().cloned())
+    }
+
+    /// What is told, with the file called by a short name.
+    fn mistakes(&self) -> Vec<String> {
+        let error = self.load().expect_err("mistakes");
+        let file = self.file_path().display().to_string();
+        let told = error.mistakes().iter();
+        told.map(|mistake| {
+            let origin = mistake.origin.replace(&file, "FILE");
+            let message = mistake.message.replace(&file, "FILE");
+            format!("{origin}: {message}")
+        })
+        .collect()
+    }
+}
+
+fn command() -> Command {
+    ServeArgs::augment_args(Command::new("serve"))
+}
+
+fn args(line: Vec<String>) -> ServeArgs {
+    let matches = command().try_get_matches_from(line).expect("arguments");
+    ServeArgs::from_arg_matches(&matches).expect("arguments")
+}
+
+/// The setting as it stands in a file.
+fn in_toml(setting: &Setting, text: &str) -> String {
+    let value = match setting.kind {
+        Kind::Text => format!("{text:?}"),
+        Kind::Number if text.parse::<f64>().is_err() => format!("{text:?}"),
+        Kind::Number | Kind::Truth => text.to_owned(),
+        Kind::List => format!("{:?}", text.split(',').collect::<Vec<_>>()),
+        Kind::Policy if text.starts_with('{') => text.replace(':', " ="),
+        Kind::Policy => format!("{text:?}"),
+    };
+    match setting.key.split_once('.') {
+        Some((section, name)) => format!("[{section}]\n{name} = {value}\n"),
+        None => format!("{} = {value}\n", setting.key),
+    }
+}
+
+fn in_flags(setting: &Setting, text: &str) -> Vec<String> {
+    if setting.has_flag {
+        vec![format!("{}={text}", setting.flag())]
+    } else {
+        vec!["--set".to_owned(), format!("{}={text}", setting.key)]
+    }
+}
+
+/// Where a master key came from is the one thing that differs by source.
+fn without_origin(mut config: Config) -> Config {
+    if let MasterKey::Text { origin, .. } = &mut config.master_key {
+        origin.clear();
+    }
+    config
+}
+
+fn bundles() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["a.pem", "b.pem", "c.pem"] {
+        fs::write(folder.path().join(name), AUTHORITY).expect("written");
+    }
+    folder
+}
+
+#[test]
+fn every_setting_can_be_set_in_every_way_and_the_strongest_wins() {
+    let keys: Vec<&str> = VALUES.iter().map(|(key, _)| *key).collect();
+    let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+    assert_eq!(keys, known);
+    let bundles = bundles();
+    let defaults = Config::default();
+    for (key, texts) in VALUES {
+        let setting = Setting::named(key).expect("a setting");
+        let texts = texts.map(|text| match *key {
+            "ca_bundle" => bundles.path().join(text).display().to_string(),
+            _ => text.to_owned(),
+        });
+        let [first, second, third] = &texts;
+        let load = |file: Option<&str>, variable: Option<&str>, flag: Option<&str>| {
+            let mut desk = Desk::new();
+            if let Some(text) = file {
+                desk = desk.file(in_toml(setting, text));
+            }
+            if let Some(text) = variable {
+                desk = desk.variable(&setting.variable(), text);
+            }
+            if let Some(text) = flag {
+                desk = desk.flags(in_flags(setting, text));
+            }
+            without_origin(desk.load().unwrap_or_else(|error| panic!("{key}: {error}")))
+        };
+        for text in &texts {
+            let alone = load(Some(text), None, None);
+            assert_eq!(alone, load(None, Some(text), None), "{key} {text}");
+            assert_eq!(alone, load(None, None, Some(text)), "{key} {text}");
+        }
+        assert_ne!(load(Some(first), None, None), defaults, "{key}");
+        let both = load(Some(first), Some(second), None);
+        assert_eq!(both, load(None, Some(second), None), "{key}");
+        let all = load(Some(first), Some(second), Some(third));
+        assert_eq!(all, load(None, None, Some(third)), "{key}");
+        let outer = load(Some(second), None, Some(third));
+        assert_eq!(outer, load(None, None, Some(third)), "{key}");
+    }
+}
+
+#[test]
+fn the_default_file_holds_the_defaults_and_every_key() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config.default.toml");
+    let text = fs::read_to_string(path).expect("config.default.toml");
+    let config = Desk::new()
+        .file(text.clone())
+        .load()
+        .expect("a configuration");
+    assert_eq!(config, Config::default());
+
+    let mut section = String::new();
+    let mut found = Vec::new();
+    let mut above = "";
+    for line in text.lines() {
+        let bare = line.strip_prefix("# ").unwrap_or(line);
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        } else if let Some((name, _)) = bare.split_once(" = ")
+            && let Some(setting) = Setting::named(&format!("{section}{name}"))
+        {
+            assert!(above.starts_with("# "), "{} is not explained", setting.key);
+            found.push(setting.key);
+        }
+        above = line;
+    }
+    let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+    assert_eq!(found, known);
+}
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_place() {
+    let desk = Desk::new()
+        .file(
+            "listen = 'everywhere'\n\
+             listenn = '127.0.0.1:1'\n\
+             allow_network = ['10.0.0.0/8', '10.0.0.0/99']\n\
+             [limits]\n\
+             body_bytes = 'many'\n\
+             [retry_policy]\n\
+             backoff = { kind = 'fixed', interval = 'soon' }\n",
+        )
+        .variable("POSTHASTE_STORE", "postgres://u:hunter2@db/posthaste")
+        .variable("POSTHASTE_ALLOW_HTTP", "yes")
+        .variable("POSTHASTE_LISTN", "127.0.0.1:1")
+        .variable("POSTHASTE_LIMITS_CONNECTIONS", "0")
+        .variable(
+            "POSTHASTE_RETRY_POLICY",
+            "{\"preset\": \"swift\", \"max_attempts\": 0}",
+        )
+        .flags(["--retention", "a month", "--admin-key", "correct horse"])
+        .flags(["--set", "engine.max_in_flght=5", "--set", "grace"]);
+    let told = desk.mistakes();
+    let expected = [
+        ("POSTHASTE_LISTN: ", "did you mean POSTHASTE_LISTEN?"),
+        (
+            "--set engine.max_in_flght: ",
+            "did you mean engine.max_in_flight?",
+        ),
+        ("--set: ", "KEY=VALUE"),
+        ("FILE line 1, listen: ", "127.0.0.1:8420"),
+        ("FILE line 3, allow_network[1]: ", "10.0.0.0/8"),
+        ("FILE line 7, retry_policy.backoff.interval: ", "\"250ms\""),
+        (
+            "FILE line 5, limits.body_bytes: ",
+            "must be a whole number from 1024",
+        ),
+        (
+            "FILE line 2, listenn: ",
+            "is not a known field; known here: listen,",
+        ),
+        ("POSTHASTE_STORE: ", "not in this version"),
+        ("POSTHASTE_ALLOW_HTTP: ", "must be true or false"),
+        (
+            "POSTHASTE_RETRY_POLICY, max_attempts: ",
+            "must be a whole number from 1",
+        ),
+        (
+            "POSTHASTE_LIMITS_CONNECTIONS: ",
+            "must be a whole number from 1",
+        ),
+        ("--admin-key: ", "no blank"),
+        ("--retention: ", "\"250ms\""),
+    ];
+    for ((origin, remedy), line) in expected.iter().zip(&told) {
+        assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
+        assert!(line.contains(remedy), "{line}\nshould say {remedy}");
+    }
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    let error = desk.load().expect_err("mistakes");
+    assert_eq!(error.exit_code(), 2);
+    let shown = format!("{error} {error:?}");
+    assert!(
+        shown.starts_with("the configuration has 14 mistakes\n"),
+        "{shown}"
+    );
+    for secret in ["hunter2", "horse"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_hide_the_other_mistakes() {
+    let desk = Desk::new()
+        .flags(["--config", "/does/not/exist.toml", "--grace", "long"])
+        .variable("POSTHASTE_LISTEN", "here");
+    let told = desk.mistakes();
+    assert!(
+        told[0].starts_with("--config: cannot read /does/not/exist.toml"),
+        "{told:?}"
+    );
+    assert!(told[1].starts_with("POSTHASTE_LISTEN: "), "{told:?}");
+    assert!(told[2].starts_with("--grace: "), "{told:?}");
+
+    let told = Desk::new().file("listen = \n").mistakes();
+    assert!(told[0].starts_with("FILE: is not valid TOML: "), "{told:?}");
+    assert!(told[0].ends_with("at line 1 column 10"), "{told:?}");
+    let told = Desk::new().file("grace = '1s'\ngrace = '2s'\n").mistakes();
+    assert!(told[0].contains("line 2"), "{told:?}");
+}
+
+#[test]
+fn the_environment_may_name_the_file_and_a_flag_another() {
+    let desk = Desk::new();
+    let path = desk.folder.path().join("named.toml");
+    fs::write(&path, "grace = '7s'").expect("written");
+    let desk = desk.variable("POSTHASTE_CONFIG", path.to_str().expect("text"));
+    assert_eq!(desk.load().expect("valid").grace, Span::from_secs(7));
+    let desk = desk.file("retention = '7d'");
+    let config = desk.load().expect("valid");
+    assert_eq!(config.grace, Config::default().grace);
+    assert_eq!(config.retention, Span::from_days(7));
+}
+
+#[test]
+fn variables_of_others_and_empty_ones_do_no_harm() {
+    let desk = Desk::new()
+        .variable("PATH", "/bin")
+        .variable("POSTHASTE_SERVER", "https://hooks.customer.com")
+        .variable("POSTHASTE_KEY", "ph_x")
+        .variable("POSTHASTE_TENANT", "acme")
+        .variable("POSTHASTE_PORT", "tcp://10.0.0.1:8420")
+        .variable("POSTHASTE_ADMIN_KEY", "")
+        .variable("POSTHASTE_CONFIG", "");
+    assert_eq!(desk.load(), Ok(Config::default()));
+}
+
+#[test]
+fn a_stronger_source_replaces_the_other_kind_of_master_key() {
+    let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let desk = Desk::new()
+        .file("master_key_file = 'a.key'")
+        .variable("POSTHASTE_MASTER_KEY", key);
+    let MasterKey::Text { origin, .. } = desk.load().expect("valid").master_key else {
+        panic!("the environment is stronger than the file");
+    };
+    assert_eq!(origin, "POSTHASTE_MASTER_KEY");
+    let desk = desk.flags(["--master-key-file", "b.key"]);
+    let master_key = desk.load().expect("valid").master_key;
+    assert_eq!(master_key, MasterKey::File(PathBuf::from("b.key")));
+
+    let told = Desk::new()
+        .file(format!("master_key = '{key}'\nmaster_key_file = 'a.key'"))
+        .mistakes();
+    assert!(told[0].contains("give one of them"), "{told:?}");
+    let told = Desk::new()
+        .variable("POSTHASTE_MASTER_KEY", "swordfish")
+        .mistakes();
+    assert!(
+        told[0].starts_with("POSTHASTE_MASTER_KEY: the key should be 32 bytes"),
+        "{told:?}"
+    );
+    assert!(!told[0].contains("swordfish"), "{told:?}");
+}
+
+#[test]
+fn what_does_not_fit_together_is_a_mistake() {
+    let desk =
+        Desk::new().file("[breaker]\nfirst_wait = '10m'\n[tenant_limits]\nmax_attempts = 5\n");
+    let told = desk.mistakes();
+    assert!(told[0].starts_with("breaker.longest_wait: "), "{told:?}");
+    assert!(
+        told[1].starts_with("retry_policy: asks for 9 attempts"),
+        "{told:?}"
+    );
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn a_bundle_is_read_at_the_start() {
+    let desk = Desk::new().flags(["--set", "ca_bundle=/does/not/exist.pem"]);
+    let told = desk.mistakes();
+    assert!(
+        told[0].starts_with("--set ca_bundle: cannot read"),
+        "{told:?}"
+    );
+    let desk = Desk::new();
+    let path = desk.folder.path().join("ca.pem");
+    fs::write(&path, "hello").expect("written");
+    let desk = desk.variable("POSTHASTE_CA_BUNDLE", path.to_str().expect("text"));
+    assert!(desk.mistakes()[0].contains("holds no certificate"));
+    fs::write(&path, AUTHORITY).expect("written");
+    assert!(desk.load().expect("valid").roots().is_ok());
+}
+
+#[test]
+fn the_flags_of_development() {
+    let config = Desk::new()
+        .flags([
+            "--allow-network",
+            "127.0.0.0/8",
+            "--allow-network",
+            "::1",
+            "--allow-http",
+        ])
+        .flags(["--listen", "127.0.0.1:0", "--store", "sqlite:/tmp/x.db"])
+        .load()
+        .expect("valid");
+    let networks: Vec<String> = config
+        .egress
+        .allow_networks
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(networks, ["127.0.0.0/8", "::1/128"]);
+    assert!(config.egress.allow_http);
+    assert_eq!(config.listen.port(), 0);
+    assert_eq!(
+        config.store,
+        StoreLocation::Sqlite(PathBuf::from("/tmp/x.db"))
+    );
+    assert_eq!(config.retry_policy, Preset::Recommended.policy());
+}
+
+#[test]
+fn a_setting_is_given_once() {
+    let told = Desk::new()
+        .flags(["--grace", "1s", "--set", "grace=2s"])
+        .mistakes();
+    assert_eq!(told, ["--set grace: is given twice"]);
+}
+
+#[test]
+fn nothing_secret_shows() {
+    let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let desk = Desk::new()
+        .variable("POSTHASTE_MASTER_KEY", key)
+        .flags(["--admin-key", "hunter2"]);
+    let config = desk.load().expect("valid");
+    let flags = args(
+        ["serve", "--admin-key", "hunter2"]
+            .map(str::to_owned)
+            .to_vec(),
+    );
+    let shown = format!("{config:?} {config:#?} {flags:?} {:?}", config.key_source());
+    assert!(
+        !shown.contains("hunter2") && !shown.contains(key),
+        "{shown}"
+    );
+    let warned = config.warnings();
+    assert!(warned[0].contains("shorter than 16") && !warned[0].contains("hunter2"));
+    assert_eq!(Config::default().warnings(), Vec::<String>::new());
+}
+
+#[test]
+fn help_names_every_flag_s_variable_and_default() {
+    command().debug_assert();
+    let help = command().term_width(10_000).render_long_help().to_string();
+    let mut flags: Vec<String> = SETTINGS
+        .iter()
+        .filter(|setting| setting.has_flag)
+        .map(|setting| {
+            assert!(
+                help.contains(&format!("[env: {}]", setting.variable())),
+                "{}",
+                setting.key
+            );
+            setting.flag()
+        })
+        .collect();
+    flags.extend(["--config".to_owned(), "--set".to_owned()]);
+    flags.sort();
+    let command = command();
+    let mut known: Vec<String> = command
+        .get_arguments()
+        .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
+        .collect();
+    known.sort();
+    assert_eq!(known, flags);
+    let defaults = Config::default();
+    for default in [
+        defaults.listen.to_string(),
+        defaults.store.to_string(),
+        defaults.retention.to_string(),
+        defaults.grace.to_string(),
+        defaults.log.format.name().to_owned(),
+        defaults.log.filter.to_string(),
+    ] {
+        assert!(help.contains(&format!("[default: {default}]")), "{default}");
+    }
+}

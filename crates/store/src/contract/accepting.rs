@@ -1,0 +1,424 @@
+//! Events are accepted, once each and all or none.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::delivery::{State, Status, Trigger, Turn};
+use posthaste_core::id::{EndpointId, EventId};
+use posthaste_core::lane::Standing;
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::time::Span;
+
+use super::given::{World, at, endpoint, event, id, keyed, kind, policy, set};
+use super::{Harness, block_on};
+use crate::{
+    AcceptedEvent, Content, DeliveryFilter, Endpoint, EventFilter, Ingest, Ingested, NewEvent,
+    StoredEvent, Tenant,
+};
+
+fn goes_to(event: &AcceptedEvent) -> Vec<u128> {
+    let ids = event.deliveries.iter().map(|delivery| delivery.endpoint.0);
+    set(ids).into_iter().collect()
+}
+
+pub(super) async fn events_go_where_they_are_wanted(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    world.add(endpoint(1, "acme", &[])).await;
+    world.add(endpoint(2, "acme", &["invoice.*"])).await;
+    world
+        .add(endpoint(3, "acme", &["invoice.paid", "user.created"]))
+        .await;
+    world.add(endpoint(4, "acme", &["*"])).await;
+    world.add(endpoint(5, "other", &[])).await;
+    for (event_type, expected) in [
+        ("invoice.paid", vec![1, 2, 3, 4]),
+        ("invoice.line.added", vec![1, 2, 4]),
+        ("invoice", vec![1, 4]),
+        ("invoices.paid", vec![1, 4]),
+        ("user.created", vec![1, 3, 4]),
+    ] {
+        let accepted = world.accept(at(1), event("acme", event_type)).await;
+        assert_eq!(goes_to(&accepted), expected, "{event_type}");
+        assert_eq!(accepted.event_type, kind(event_type));
+        assert_eq!(accepted.created_at, at(1));
+        for delivery in &accepted.deliveries {
+            let stored = world.delivery(delivery.id).await;
+            assert_eq!(stored.facts().endpoint, delivery.endpoint);
+            assert_eq!(stored.facts().event, accepted.id);
+        }
+    }
+    let none = world.accept(at(1), event("other", "x.y")).await;
+    assert_eq!(goes_to(&none), [5]);
+}
+
+pub(super) async fn paused_endpoints_get_events_and_disabled_ones_do_not(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    for (standing, expected) in [
+        (Standing::Paused, 1),
+        (Standing::Disabled, 0),
+        (Standing::Enabled, 1),
+        (Standing::Deleted, 0),
+    ] {
+        world.stand(made, standing).await;
+        let accepted = world.accept(at(1), event("acme", "a.b")).await;
+        assert_eq!(accepted.deliveries.len(), expected, "{standing:?}");
+        let found = world.store.event(id("acme"), accepted.id).await.unwrap();
+        assert_eq!(
+            found.map(|found| found.event),
+            Some(accepted),
+            "it is kept all the same"
+        );
+    }
+}
+
+pub(super) async fn a_change_of_patterns_holds_for_the_next_event(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add(endpoint(1, "acme", &["a.*"])).await;
+    assert_eq!(
+        goes_to(&world.accept(at(1), event("acme", "b.c")).await),
+        [0; 0]
+    );
+    let changed = endpoint(1, "acme", &["b.*"]);
+    world.store.replace_endpoint(at(2), changed).await.unwrap();
+    assert_eq!(
+        goes_to(&world.accept(at(3), event("acme", "b.c")).await),
+        [1]
+    );
+    assert_eq!(
+        goes_to(&world.accept(at(3), event("acme", "a.c")).await),
+        [0; 0]
+    );
+}
+
+pub(super) async fn a_test_goes_to_its_endpoint_only(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    world.add(endpoint(1, "acme", &["unrelated"])).await;
+    world.add_endpoint(2).await;
+    world.add(endpoint(3, "other", &[])).await;
+    let only = |number| NewEvent {
+        only: Some(EndpointId(number)),
+        ..event("acme", "a.b")
+    };
+    assert_eq!(goes_to(&world.accept(at(1), only(1)).await), [1]);
+    world.stand(EndpointId(1), Standing::Paused).await;
+    assert_eq!(goes_to(&world.accept(at(1), only(1)).await), [1]);
+    let count = world.events("acme", EventFilter::default()).await.len();
+    for standing in [Standing::Disabled, Standing::Deleted] {
+        world.stand(EndpointId(1), standing).await;
+        let refused = world.store.accept(at(1), vec![only(1)]).await;
+        assert_eq!(refused, Ok(Ingest::NoSuchEndpoint), "{standing:?}");
+    }
+    for number in [3, 77] {
+        let refused = world.store.accept(at(1), vec![only(number)]).await;
+        assert_eq!(refused, Ok(Ingest::NoSuchEndpoint), "{number}");
+    }
+    assert_eq!(
+        world.events("acme", EventFilter::default()).await.len(),
+        count
+    );
+}
+
+pub(super) async fn an_event_comes_back_byte_for_byte(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    for (payload, content_type) in [
+        (&b"{ \"b\":1,  \"a\":1e2 }\n"[..], None),
+        (&[0, 159, 146, 150][..], Some("application/octet-stream")),
+        (&b""[..], Some("text/plain; charset=utf-8")),
+    ] {
+        let new = NewEvent {
+            content: Arc::new(Content {
+                event_type: kind("a.b"),
+                content_type: content_type.map(str::to_owned),
+                payload: Bytes::from_static(payload),
+            }),
+            deliver_at: Some(at(50)),
+            ..keyed("acme", &format!("key {payload:?}"), "content")
+        };
+        let accepted = world.accept(at(1), new.clone()).await;
+        let expected = StoredEvent {
+            event: accepted.clone(),
+            deliver_at: Some(at(50)),
+            content: new.content.clone(),
+            idempotency_key: new.idempotency.map(|it| it.key),
+        };
+        let found = world.store.event(id("acme"), accepted.id).await;
+        assert_eq!(found, Ok(Some(expected)));
+        let content = world.store.content(accepted.id).await;
+        assert_eq!(content, Ok(Some((at(1), new.content))));
+    }
+    assert_eq!(world.store.content(EventId(7)).await, Ok(None));
+    assert_eq!(world.store.event(id("acme"), EventId(7)).await, Ok(None));
+}
+
+pub(super) async fn nothing_is_accepted_for_a_tenant_that_is_not_there(harness: &dyn Harness) {
+    let world = World::open(harness);
+    let refused = world
+        .store
+        .accept(at(1), vec![event("nobody", "a.b")])
+        .await;
+    assert_eq!(refused, Ok(Ingest::NoSuchTenant));
+    assert_eq!(
+        world.store.accept(at(1), Vec::new()).await,
+        Ok(Ingest::Done(Vec::new()))
+    );
+    assert!(world.recorder.take().is_empty());
+}
+
+pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    world.accept(at(1), keyed("acme", "old", "content")).await;
+    world.recorder.take();
+    let batch = vec![
+        event("acme", "a.b"),
+        keyed("acme", "old", "other"),
+        keyed("acme", "new", "content"),
+        keyed("acme", "new", "other"),
+        keyed("acme", "old", "content"),
+        keyed("acme", "new", "content"),
+    ];
+    let refused = world.store.accept(at(2), batch).await;
+    assert_eq!(refused, Ok(Ingest::Conflict(vec![1, 3])));
+    assert_eq!(world.events("acme", EventFilter::default()).await.len(), 1);
+    assert_eq!(world.listed(DeliveryFilter::default()).await.len(), 1);
+    assert!(world.recorder.take().is_empty());
+    assert_eq!(world.store.counts().pending, 1);
+    // The key of an event that was not accepted is free.
+    let batch: Vec<NewEvent> = (0..300)
+        .map(|number| keyed("acme", &format!("new{}", number % 299), "other"))
+        .collect();
+    let ingested = world.accept_all(at(3), batch).await;
+    let fresh: Vec<bool> = ingested.iter().map(|ingested| ingested.fresh).collect();
+    assert_eq!(fresh.iter().filter(|fresh| **fresh).count(), 299);
+    assert!(!ingested[299].fresh);
+    assert_eq!(ingested[299].event, ingested[0].event);
+    let ids: Vec<EventId> = ingested[..299].iter().map(|it| it.event.id).collect();
+    assert!(
+        ids.is_sorted_by(|a, b| a < b),
+        "in the order they were given"
+    );
+}
+
+pub(super) async fn the_same_key_makes_one_event(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let first = world.add_endpoint(1).await;
+    let accepted = world.accept(at(1), keyed("acme", "k", "content")).await;
+    world.fail(accepted.deliveries[0].id, at(2)).await;
+    // What changes in between does not change the answer.
+    world.add_endpoint(2).await;
+    world.stand(first, Standing::Disabled).await;
+    world.recorder.take();
+    let again = world
+        .accept_all(at(3), vec![keyed("acme", "k", "content")])
+        .await;
+    let expected = Ingested {
+        fresh: false,
+        event: accepted.clone(),
+    };
+    assert_eq!(again, [expected]);
+    assert!(world.recorder.take().is_empty(), "it is not sent again");
+    let conflict = world
+        .store
+        .accept(at(3), vec![keyed("acme", "k", "other")])
+        .await;
+    assert_eq!(conflict, Ok(Ingest::Conflict(vec![0])));
+    let others = world
+        .accept_all(at(3), vec![keyed("other", "k", "other")])
+        .await;
+    assert!(others[0].fresh, "tenants have keys of their own");
+    for key in ["K", "k ", ""] {
+        let fresh = world
+            .accept_all(at(3), vec![keyed("acme", key, "other")])
+            .await;
+        assert!(fresh[0].fresh, "{key:?} is another key");
+    }
+    let world = world.reopened().await;
+    let again = world
+        .accept_all(at(4), vec![keyed("acme", "k", "content")])
+        .await;
+    assert_eq!((again[0].fresh, &again[0].event), (false, &accepted));
+}
+
+pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    const CALLERS: usize = 8;
+    let accept = |caller: usize| {
+        let store = world.store.clone();
+        move || {
+            block_on(async {
+                let content = if caller == 0 { "other" } else { "content" };
+                let calls: Vec<_> = (0..4)
+                    .map(|_| store.accept(at(1), vec![keyed("acme", "k", content)]))
+                    .collect();
+                let mut answers = Vec::new();
+                for call in calls {
+                    answers.push(call.await.expect("an answer"));
+                }
+                answers
+            })
+        }
+    };
+    let answers: Vec<Ingest> = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|caller| scope.spawn(accept(caller)))
+            .collect();
+        let joined = callers
+            .into_iter()
+            .map(|caller| caller.join().expect("no panic"));
+        joined.flatten().collect()
+    });
+    let mut fresh = 0;
+    let mut ids = Vec::new();
+    for answer in answers {
+        match answer {
+            Ingest::Done(ingested) => {
+                fresh += usize::from(ingested[0].fresh);
+                ids.push(ingested[0].event.id);
+            }
+            Ingest::Conflict(which) => assert_eq!(which, [0]),
+            Ingest::NoSuchTenant | Ingest::NoSuchEndpoint => panic!("refused"),
+        }
+    }
+    assert_eq!((fresh, set(ids).len()), (1, 1));
+    assert_eq!(world.events("acme", EventFilter::default()).await.len(), 1);
+    assert_eq!(world.recorder.take().len(), 1);
+}
+
+pub(super) async fn what_is_to_be_delivered_later_waits(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let due = |deliver_at| NewEvent {
+        deliver_at: Some(deliver_at),
+        ..event("acme", "a.b")
+    };
+    let later = world.accept(at(10), due(at(500))).await.deliveries[0].id;
+    let past = world.accept(at(10), due(at(5))).await.deliveries[0].id;
+    let later = world.delivery(later).await;
+    assert_eq!(later.facts().due_at, at(500));
+    let give_up_after = RetryPolicy::default().give_up_after;
+    assert_eq!(later.facts().give_up_at, at(500).after(give_up_after));
+    let turn = |at| {
+        State::Pending(Turn {
+            at,
+            trigger: Trigger::Automatic,
+        })
+    };
+    assert_eq!(later.state(), turn(at(500)));
+    assert_eq!(
+        world.delivery(past).await.state(),
+        turn(at(10)),
+        "the past is now"
+    );
+    let fetched = world.fetch(made, at(499), 10, false).await;
+    assert_eq!(fetched.deliveries.len(), 1);
+    assert_eq!(fetched.next_due, Some(at(500)));
+    assert_eq!(
+        world.fetch(made, at(500), 10, false).await.deliveries.len(),
+        2
+    );
+}
+
+pub(super) async fn a_delivery_is_given_up_by_the_nearest_policy(harness: &dyn Harness) {
+    let world = World::open(harness);
+    let acme = Tenant {
+        default_retry_policy: Some(policy("2h")),
+        ..super::given::tenant("acme")
+    };
+    world.store.create_tenant(at(0), acme).await.unwrap();
+    world.add_tenant("other").await;
+    let own = Endpoint {
+        retry_policy: Some(policy("3h")),
+        ..endpoint(1, "acme", &["own"])
+    };
+    world.add(own).await;
+    world.add(endpoint(2, "acme", &["tenants"])).await;
+    world.add(endpoint(3, "other", &[])).await;
+    let servers = RetryPolicy::default().give_up_after;
+    for (tenant, event_type, expected) in [
+        ("acme", "own", Span::from_hours(3)),
+        ("acme", "tenants", Span::from_hours(2)),
+        ("other", "servers", servers),
+    ] {
+        world.accept(at(1), event(tenant, event_type)).await;
+        let handed_over = world.recorder.take().remove(0).delivery;
+        let give_up_at = handed_over.facts().give_up_at;
+        assert_eq!(give_up_at, at(1).after(expected), "{event_type}");
+    }
+}
+
+pub(super) async fn what_was_accepted_was_handed_over_first_and_in_order(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    world.add_endpoint(2).await;
+    // Each is handed over before its answer.
+    for ms in 0..5 {
+        let accepted = world.accept(at(ms), event("acme", "a.b")).await;
+        let handed_over = world.recorder.take();
+        let ids = set(handed_over.iter().map(|it| it.delivery.id()));
+        assert_eq!(ids, set(accepted.deliveries.iter().map(|it| it.id)));
+        for it in handed_over {
+            assert_eq!(it.accepted_at, at(ms));
+            assert_eq!(it.content.event_type, kind("a.b"));
+            assert_eq!(it.delivery.status(), Status::Pending);
+            assert_eq!(it.delivery, world.delivery(it.delivery.id()).await);
+        }
+    }
+    // Many at once, whatever the clock does, come in the order of their ids.
+    let calls: Vec<_> = (0..50)
+        .map(|number| {
+            let now = at(1_000 - number * 10);
+            world
+                .store
+                .accept(now, vec![event("acme", "a.b"), event("acme", "c.d")])
+        })
+        .collect();
+    let mut answered = Vec::new();
+    for call in calls {
+        let Ok(Ingest::Done(ingested)) = call.await else {
+            panic!("not accepted");
+        };
+        answered.extend(ingested.into_iter().map(|it| it.event));
+    }
+    assert!(
+        answered.is_sorted_by(|a, b| a.id < b.id),
+        "in the order of the calls"
+    );
+    let handed_over: Vec<_> = world
+        .recorder
+        .take()
+        .iter()
+        .map(|it| it.delivery.id())
+        .collect();
+    assert!(handed_over.is_sorted_by(|a, b| a < b));
+    assert_eq!(handed_over.len(), 200);
+}
+
+pub(super) async fn writes_take_effect_in_the_order_of_the_calls(harness: &dyn Harness) {
+    let world = World::open(harness);
+    let store = &world.store;
+    // Nobody waits for any of the first answers.
+    drop(store.create_tenant(at(0), super::given::tenant("acme")));
+    drop(store.create_endpoint(at(0), endpoint(1, "acme", &[]), 9));
+    drop(store.accept(at(1), vec![event("acme", "first")]));
+    drop(store.set_standing(at(2), EndpointId(1), Standing::Disabled, None, None));
+    drop(store.accept(at(3), vec![event("acme", "second")]));
+    drop(store.set_standing(at(4), EndpointId(1), Standing::Enabled, None, None));
+    let third = world.accept(at(5), event("acme", "third")).await;
+    assert_eq!(third.deliveries.len(), 1);
+    let found = world.events("acme", EventFilter::default()).await;
+    let routed: Vec<(String, usize)> = found
+        .iter()
+        .map(|it| (it.event.event_type.to_string(), it.event.deliveries.len()))
+        .collect();
+    let expected = [("third", 1), ("second", 0), ("first", 1)];
+    assert_eq!(
+        routed,
+        expected.map(|(name, count)| (name.to_owned(), count))
+    );
+}

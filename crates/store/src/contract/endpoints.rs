@@ -1,0 +1,198 @@
+//! Endpoints and how they stand.
+
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{Health, RateLimit, Standing, StoredTrip, TripReason};
+use posthaste_core::time::Span;
+
+use super::Harness;
+use super::given::{World, all, at, endpoint, event, id, policy};
+use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
+
+async fn row(world: &World<'_>, endpoint: EndpointId) -> EndpointRow {
+    let row = world.store.endpoint(endpoint).await;
+    row.expect("it reads").expect("it is there")
+}
+
+fn unusual() -> Endpoint {
+    Endpoint {
+        url: "https://example.com/ü?a=1&b='\"".to_owned(),
+        description: "line\nbreak".to_owned(),
+        retry_policy: Some(policy("1h")),
+        timeout: Span::from_millis(1_001),
+        max_in_flight: 7,
+        rate: RateLimit {
+            per_second: 0.25,
+            burst: 3,
+        },
+        ordered: true,
+        sealed_headers: Vec::new(),
+        owner_email: Some("owner@example.com".to_owned()),
+        revision: 5,
+        ..endpoint(1, "acme", &["a.*", "b", "*"])
+    }
+}
+
+pub(super) async fn an_endpoint_comes_back_as_it_went_in(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    assert_eq!(world.store.endpoint(EndpointId(1)).await, Ok(None));
+    let made = world.add(unusual()).await;
+    let expected = EndpointRow {
+        endpoint: Endpoint {
+            revision: 0,
+            ..unusual()
+        },
+        standing: Standing::Enabled,
+        disabled_reason: None,
+        health: Health::default(),
+    };
+    assert_eq!(row(&world, made).await, expected);
+    let again = world.store.create_endpoint(at(0), unusual(), 9).await;
+    assert_eq!(again, Ok(Insertion::Taken));
+    let orphan = endpoint(2, "nobody", &[]);
+    let orphan = world.store.create_endpoint(at(0), orphan, 9).await;
+    assert_eq!(orphan, Ok(Insertion::NoSuchTenant));
+}
+
+pub(super) async fn a_tenant_has_no_more_endpoints_than_it_may(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let create = |number, tenant, at_most| {
+        let made = endpoint(number, tenant, &[]);
+        world.store.create_endpoint(at(0), made, at_most)
+    };
+    assert_eq!(create(1, "acme", 0).await, Ok(Insertion::TooMany));
+    assert_eq!(create(1, "acme", 2).await, Ok(Insertion::Created));
+    assert_eq!(create(2, "acme", 2).await, Ok(Insertion::Created));
+    assert_eq!(create(3, "acme", 2).await, Ok(Insertion::TooMany));
+    assert_eq!(create(3, "other", 2).await, Ok(Insertion::Created));
+    // A disabled one counts, a deleted one does not.
+    world.stand(EndpointId(1), Standing::Disabled).await;
+    assert_eq!(create(4, "acme", 2).await, Ok(Insertion::TooMany));
+    world.stand(EndpointId(1), Standing::Deleted).await;
+    assert_eq!(create(4, "acme", 2).await, Ok(Insertion::Created));
+}
+
+pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let made = world.add(endpoint(1, "acme", &[])).await;
+    world.stand(made, Standing::Paused).await;
+    let changed = Endpoint {
+        tenant: id("other"),
+        created_at: at(99),
+        revision: 0,
+        ..unusual()
+    };
+    let replace = |endpoint: &Endpoint| world.store.replace_endpoint(at(1), endpoint.clone());
+    assert_eq!(replace(&changed).await, Ok(Replaced::Done));
+    assert_eq!(replace(&changed).await, Ok(Replaced::Outdated));
+    let stored = row(&world, made).await;
+    let expected = Endpoint {
+        revision: 1,
+        ..unusual()
+    };
+    assert_eq!(stored.endpoint, expected);
+    assert_eq!(stored.standing, Standing::Paused, "it stands as it stood");
+    assert_eq!(replace(&endpoint(2, "acme", &[])).await, Ok(Replaced::Gone));
+    world.stand(made, Standing::Deleted).await;
+    let late = Endpoint {
+        revision: 1,
+        ..unusual()
+    };
+    assert_eq!(replace(&late).await, Ok(Replaced::Gone));
+}
+
+fn health(revision: u64, failures: u32) -> Health {
+    Health {
+        revision,
+        consecutive_failures: failures,
+        permanent_failures: 2,
+        failing_since: Some(at(1)),
+        warned_of_days_at: Some(at(2)),
+        warned_of_refusals: true,
+        exhausted_at: vec![at(3), at(4)],
+        trip: Some(StoredTrip {
+            until: at(5),
+            reason: TripReason::FailureRatio,
+            failed_probes: 6,
+        }),
+        quiet_until: Some(at(7)),
+    }
+}
+
+pub(super) async fn a_standing_is_written_with_newer_health_only(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let stand = |standing, reason, health| {
+        world
+            .store
+            .set_standing(at(0), made, standing, reason, health)
+    };
+    let manual = Some(DisabledReason::Manual);
+    let disabled = stand(Standing::Disabled, manual, Some(health(3, 30)));
+    assert_eq!(disabled.await, Ok(true));
+    let stored = row(&world, made).await;
+    assert_eq!(
+        (stored.standing, stored.disabled_reason),
+        (Standing::Disabled, manual)
+    );
+    assert_eq!(stored.health, health(3, 30));
+    for (revision, failures, expected) in [(3, 31, 30), (2, 32, 30), (4, 33, 33)] {
+        let stood = stand(Standing::Enabled, None, Some(health(revision, failures))).await;
+        assert_eq!(stood, Ok(true));
+        let stored = row(&world, made).await;
+        assert_eq!(stored.health.consecutive_failures, expected, "{revision}");
+        assert_eq!(
+            (stored.standing, stored.disabled_reason),
+            (Standing::Enabled, None)
+        );
+    }
+    stand(Standing::Paused, None, None).await.unwrap();
+    assert_eq!(row(&world, made).await.health, health(4, 33));
+    let nowhere = EndpointId(77);
+    let stood = world
+        .store
+        .set_standing(at(0), nowhere, Standing::Enabled, None, None);
+    assert_eq!(stood.await, Ok(false));
+}
+
+pub(super) async fn what_is_deleted_stays_deleted(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    world.stand(made, Standing::Deleted).await;
+    for standing in [Standing::Enabled, Standing::Paused, Standing::Disabled] {
+        world.stand(made, standing).await;
+        let stored = row(&world, made).await;
+        assert_eq!(
+            (stored.standing, stored.disabled_reason),
+            (Standing::Deleted, None)
+        );
+    }
+    let accepted = world.accept(at(1), event("acme", "a.b")).await;
+    assert_eq!(accepted.deliveries, []);
+    let again = endpoint(1, "acme", &[]);
+    let again = world.store.create_endpoint(at(1), again, 9).await;
+    assert_eq!(again, Ok(Insertion::Taken), "its deliveries still name it");
+}
+
+pub(super) async fn endpoints_are_listed_without_deleted_ones(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    for number in 1..=6 {
+        let owner = if number == 4 { "other" } else { "acme" };
+        world.add(endpoint(number, owner, &[])).await;
+    }
+    world.stand(EndpointId(2), Standing::Deleted).await;
+    world.stand(EndpointId(5), Standing::Disabled).await;
+    for (owner, expected) in [
+        ("acme", vec![6, 5, 3, 1]),
+        ("other", vec![4]),
+        ("nobody", vec![]),
+    ] {
+        for limit in 1..=5 {
+            let found = all(limit, |page| world.store.endpoints(id(owner), page)).await;
+            let ids: Vec<u128> = found.iter().map(|row| row.endpoint.id.0).collect();
+            assert_eq!(ids, expected, "endpoints of {owner}, pages of {limit}");
+        }
+    }
+}

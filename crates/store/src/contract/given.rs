@@ -1,0 +1,430 @@
+//! What the cases begin with, and the words they are told in.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
+use posthaste_core::delivery::{DeadReason, Delivery, OrderingKey, Status, Terms};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Fetched, RETRY_AFTER_CAP, RateLimit, Standing};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::subscription::EventType;
+use posthaste_core::time::{Span, Timestamp};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::{Harness, Recorder};
+use crate::{
+    AcceptedEvent, ApiKey, AttemptDetail, AttemptEntry, Content, DeliveryFilter, DisabledReason,
+    Endpoint, EventFilter, Idempotency, Ingest, Ingested, Insertion, KeyHash, Limits, NewEvent,
+    Page, PageRequest, Retention, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
+    Tenant, Tidied, Written,
+};
+
+/// When the stories begin.
+const START: u64 = 1_700_000_000_000;
+
+/// So many milliseconds after the beginning.
+pub(super) fn at(ms: u64) -> Timestamp {
+    Timestamp(START + ms)
+}
+
+pub(super) const HOUR: u64 = 3_600_000;
+pub(super) const DAY: u64 = 24 * HOUR;
+
+pub(super) fn id(tenant: &str) -> TenantId {
+    tenant.parse().expect("a tenant's id")
+}
+
+pub(super) fn kind(name: &str) -> EventType {
+    name.parse().expect("an event type")
+}
+
+pub(super) fn tenant(name: &str) -> Tenant {
+    Tenant {
+        id: id(name),
+        name: format!("The {name} company"),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: at(0),
+        revision: 0,
+    }
+}
+
+pub(super) fn key(number: u128, tenant: Option<&str>) -> ApiKey {
+    ApiKey {
+        id: KeyId(number),
+        tenant: tenant.map(id),
+        name: format!("key {number}"),
+        hash: KeyHash([number as u8; 32]),
+        created_at: at(number as u64),
+    }
+}
+
+pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoint {
+    Endpoint {
+        id: EndpointId(number),
+        tenant: id(tenant),
+        url: format!("https://{number}.example.com/hook"),
+        description: String::new(),
+        event_types: patterns
+            .iter()
+            .map(|text| text.parse().expect("a pattern"))
+            .collect(),
+        retry_policy: None,
+        timeout: Span::from_secs(30),
+        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: vec![1, 2, 3],
+        sealed_keys: vec![0, 255, 7],
+        owner_email: None,
+        created_at: at(number as u64),
+        revision: 0,
+    }
+}
+
+pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
+    NewEvent {
+        tenant: id(tenant),
+        content: Arc::new(Content {
+            event_type: kind(event_type),
+            content_type: None,
+            payload: Bytes::from_static(b"{\"amount\": 1.50}"),
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+    }
+}
+
+/// An event with an idempotency key; the content is as different as `content` is.
+pub(super) fn keyed(tenant: &str, key: &str, content: &str) -> NewEvent {
+    NewEvent {
+        idempotency: Some(Idempotency {
+            key: key.to_owned(),
+            fingerprint: Fingerprint::of(&[content.as_bytes()]),
+        }),
+        ..event(tenant, "a.b")
+    }
+}
+
+/// An event that must stay in order.
+pub(super) fn ordered(tenant: &str, key: u64) -> NewEvent {
+    NewEvent {
+        ordering: Some(OrderingKey(key)),
+        ..event(tenant, "a.b")
+    }
+}
+
+pub(super) fn answered(code: u16) -> Outcome {
+    Outcome::Answered {
+        status: HttpStatus::new(code).expect("a status"),
+        retry_after: None,
+    }
+}
+
+/// An attempt of a delivery that began at `now` and ended ten milliseconds later.
+pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> AttemptRecord {
+    let mut delivery = delivery.clone();
+    let mut dice = Dice::seeded(u64::from(delivery.facts().attempts));
+    let policy = RetryPolicy::default();
+    let terms = Terms {
+        policy: &policy,
+        retry_after_cap: RETRY_AFTER_CAP,
+    };
+    delivery.begin(now, false).expect("it waits");
+    let settlement = delivery
+        .settle(now.after(Span::from_millis(10)), outcome, terms, &mut dice)
+        .expect("it was begun");
+    AttemptRecord {
+        delivery,
+        settlement,
+        health: None,
+        disable: None,
+        news: Vec::new(),
+    }
+}
+
+pub(super) fn detail() -> AttemptDetail {
+    AttemptDetail {
+        latency_ms: 10,
+        detail: Some("it said no".to_owned()),
+        response_snippet: Some("<h1>no</h1> ü".to_owned()),
+    }
+}
+
+/// Writes a record and waits for it.
+pub(super) async fn record(
+    store: &dyn Store,
+    now: Timestamp,
+    record: Record,
+    detail: AttemptDetail,
+) -> Result<Written, StoreError> {
+    let (tell, told) = oneshot::channel();
+    let done = Box::new(move |result| {
+        let _ = tell.send(result);
+    });
+    store.record(now, record, detail, done);
+    told.await.expect("every record is answered")
+}
+
+/// Follows a list to its end, and checks that no page is longer than asked for.
+pub(super) async fn all<T, K: Clone, F>(
+    limit: usize,
+    mut page: impl FnMut(PageRequest<K>) -> F,
+) -> Vec<T>
+where
+    F: Future<Output = Result<Page<T, K>, StoreError>>,
+{
+    let mut items = Vec::new();
+    let mut before = None;
+    loop {
+        let found = page(PageRequest { limit, before }).await.expect("a page");
+        assert!(found.items.len() <= limit, "a page is too long");
+        items.extend(found.items);
+        match found.next {
+            Some(next) => before = Some(next),
+            None => return items,
+        }
+    }
+}
+
+/// An engine, open.
+pub(super) struct World<'a> {
+    harness: &'a dyn Harness,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) recorder: Arc<Recorder>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn open(harness: &'a dyn Harness) -> World<'a> {
+        World::seeded(harness, 1)
+    }
+
+    fn seeded(harness: &'a dyn Harness, seed: u64) -> World<'a> {
+        let recorder = Arc::new(Recorder::default());
+        let settings = StoreSettings::new(Dice::seeded(seed));
+        World {
+            harness,
+            store: harness.open(settings, recorder.clone()),
+            recorder,
+        }
+    }
+
+    /// Opens it with the tenant `acme`.
+    pub(super) async fn with_acme(harness: &'a dyn Harness) -> World<'a> {
+        let world = World::open(harness);
+        world.add_tenant("acme").await;
+        world
+    }
+
+    /// Closes the engine and opens it again, as the next process would.
+    pub(super) async fn reopened(self) -> World<'a> {
+        self.store.close().await.expect("it closes");
+        let harness = self.harness;
+        drop(self);
+        World::seeded(harness, 2)
+    }
+
+    pub(super) async fn add_tenant(&self, name: &str) {
+        let made = self.store.create_tenant(at(0), tenant(name)).await;
+        assert_eq!(made, Ok(Insertion::Created));
+    }
+
+    pub(super) async fn add(&self, endpoint: Endpoint) -> EndpointId {
+        let id = endpoint.id;
+        let made = self.store.create_endpoint(at(0), endpoint, 1_000).await;
+        assert_eq!(made, Ok(Insertion::Created));
+        id
+    }
+
+    /// An endpoint of acme's that wants everything.
+    pub(super) async fn add_endpoint(&self, number: u128) -> EndpointId {
+        self.add(endpoint(number, "acme", &[])).await
+    }
+
+    pub(super) async fn stand(&self, endpoint: EndpointId, standing: Standing) {
+        let reason = (standing == Standing::Disabled).then_some(DisabledReason::Manual);
+        let stood = self
+            .store
+            .set_standing(at(0), endpoint, standing, reason, None);
+        assert_eq!(stood.await, Ok(true));
+    }
+
+    pub(super) async fn accept_all(&self, now: Timestamp, events: Vec<NewEvent>) -> Vec<Ingested> {
+        match self
+            .store
+            .accept(now, events)
+            .await
+            .expect("it is accepted")
+        {
+            Ingest::Done(ingested) => ingested,
+            refused @ (Ingest::Conflict(_) | Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => {
+                panic!("refused: {refused:?}")
+            }
+        }
+    }
+
+    pub(super) async fn accept(&self, now: Timestamp, event: NewEvent) -> AcceptedEvent {
+        let mut ingested = self.accept_all(now, vec![event]).await;
+        assert_eq!(ingested.len(), 1);
+        ingested.remove(0).event
+    }
+
+    /// Accepts an event of acme's that goes to one endpoint.
+    pub(super) async fn send(&self, now: Timestamp, event_type: &str) -> DeliveryId {
+        let event = self.accept(now, event("acme", event_type)).await;
+        assert_eq!(event.deliveries.len(), 1, "it goes to one endpoint");
+        event.deliveries[0].id
+    }
+
+    pub(super) async fn find(&self, delivery: DeliveryId) -> (StoredDelivery, Vec<AttemptEntry>) {
+        let found = self.store.delivery(id("acme"), delivery).await;
+        found.expect("it reads").expect("it is there")
+    }
+
+    pub(super) async fn delivery(&self, delivery: DeliveryId) -> Delivery {
+        self.find(delivery).await.0.delivery
+    }
+
+    pub(super) async fn status(&self, delivery: DeliveryId) -> Status {
+        self.find(delivery).await.0.shown_status()
+    }
+
+    pub(super) async fn record(&self, now: Timestamp, attempt: AttemptRecord) -> Written {
+        let attempt = Record::Attempt(Box::new(attempt));
+        let written = record(&*self.store, now, attempt, detail()).await;
+        written.expect("it is written")
+    }
+
+    /// Makes an attempt of a delivery of acme's.
+    pub(super) async fn try_once(&self, delivery: DeliveryId, now: Timestamp, outcome: Outcome) {
+        let before = self.delivery(delivery).await;
+        let written = self.record(now, attempt(&before, now, outcome)).await;
+        assert_eq!(written, Written::Applied);
+    }
+
+    pub(super) async fn succeed(&self, delivery: DeliveryId, now: Timestamp) {
+        self.try_once(delivery, now, answered(200)).await;
+    }
+
+    /// Refused for good.
+    pub(super) async fn fail(&self, delivery: DeliveryId, now: Timestamp) {
+        self.try_once(delivery, now, answered(400)).await;
+        assert_eq!(self.status(delivery).await, Status::Failed);
+    }
+
+    /// To be tried again.
+    pub(super) async fn stumble(&self, delivery: DeliveryId, now: Timestamp) {
+        self.try_once(delivery, now, Outcome::Failed(Fault::Timeout))
+            .await;
+    }
+
+    pub(super) async fn cancel(&self, delivery: DeliveryId, now: Timestamp) -> Written {
+        let cancel = Record::Cancel { delivery, at: now };
+        let written = record(&*self.store, now, cancel, AttemptDetail::default()).await;
+        written.expect("it is written")
+    }
+
+    pub(super) async fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Fetched {
+        let fetched = self.store.fetch(endpoint, due_by, limit, ordered).await;
+        fetched.expect("it reads")
+    }
+
+    pub(super) async fn deliveries(
+        &self,
+        tenant: &str,
+        filter: DeliveryFilter,
+    ) -> Vec<StoredDelivery> {
+        all(3, |page| {
+            self.store.deliveries(id(tenant), filter.clone(), page)
+        })
+        .await
+    }
+
+    /// The deliveries of acme's that match, and checks that the list is in order.
+    pub(super) async fn listed(&self, filter: DeliveryFilter) -> Vec<DeliveryId> {
+        let found = self.deliveries("acme", filter).await;
+        let ids: Vec<DeliveryId> = found.iter().map(|found| found.delivery.id()).collect();
+        assert!(ids.is_sorted_by(|a, b| a > b), "newest first, none twice");
+        ids
+    }
+
+    pub(super) async fn events(&self, tenant: &str, filter: EventFilter) -> Vec<StoredEvent> {
+        all(3, |page| {
+            self.store.events(id(tenant), filter.clone(), page)
+        })
+        .await
+    }
+
+    pub(super) async fn event_ids(&self, tenant: &str, filter: EventFilter) -> Vec<EventId> {
+        let found = self.events(tenant, filter).await;
+        found.iter().map(|found| found.event.id).collect()
+    }
+
+    pub(super) async fn sweep(&self, now: Timestamp, endpoint: EndpointId, reason: DeadReason) {
+        while self
+            .store
+            .sweep(now, endpoint, reason, Arc::new([]), 10)
+            .await
+            .expect("it sweeps")
+            .more
+        {}
+    }
+
+    pub(super) async fn tidy_step(&self, now: Timestamp, keep_ms: u64, step: usize) -> Tidied {
+        let retention = Retention {
+            default: Span::from_millis(keep_ms),
+            step,
+        };
+        self.store.tidy(now, retention).await.expect("it tidies")
+    }
+
+    /// Tidies until everything has been looked at, and says how many events went.
+    pub(super) async fn tidy(&self, now: Timestamp, keep_ms: u64) -> usize {
+        let mut removed = 0;
+        for _ in 0..3 {
+            loop {
+                let tidied = self.tidy_step(now, keep_ms, 4).await;
+                removed += tidied.events;
+                if !tidied.more {
+                    break;
+                }
+            }
+        }
+        removed
+    }
+}
+
+/// The same as a set, so that order does not matter.
+pub(super) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
+    items.into_iter().collect()
+}
+
+pub(super) fn policy(give_up_after: &str) -> Value {
+    serde_json::json!({
+        "backoff": {"kind": "fixed", "interval": "1s"},
+        "jitter": {"kind": "none"},
+        "max_attempts": 5,
+        "give_up_after": give_up_after,
+    })
+}
+
+/// Failures of every kind that an attempt can bring about here.
+pub(super) const KINDS: [FailureKind; 3] = [
+    FailureKind::Http,
+    FailureKind::Timeout,
+    FailureKind::WebhookDisabled,
+];

@@ -1,0 +1,249 @@
+//! What became of a delivery is written down, once.
+
+use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
+use posthaste_core::delivery::{Delivery, Status, Trigger};
+use posthaste_core::dispatcher::{AttemptRecord, News};
+use posthaste_core::id::DeliveryId;
+use posthaste_core::lane::{DisableCause, Health, Standing, TripReason};
+use posthaste_core::time::Span;
+
+use super::Harness;
+use super::given::{HOUR, World, answered, at, attempt, detail, id};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Written};
+
+pub(super) async fn an_attempt_is_kept_with_its_detail(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = world.send(at(1), "a.b").await;
+    let (stored, attempts) = world.find(sent).await;
+    assert_eq!((stored.last_attempt, attempts.len()), (None, 0));
+    let asked = Outcome::Answered {
+        status: HttpStatus::new(503).unwrap(),
+        retry_after: Some(Span::from_secs(120)),
+    };
+    let made = attempt(&stored.delivery, at(2), asked);
+    assert_eq!(world.record(at(12), made.clone()).await, Written::Applied);
+    let (stored, attempts) = world.find(sent).await;
+    let expected = AttemptEntry::new(&made.settlement, detail());
+    assert_eq!(expected.retry_after_ms, Some(120_000));
+    assert_eq!(expected.status_code, Some(503));
+    assert_eq!(attempts, std::slice::from_ref(&expected));
+    assert_eq!(stored.last_attempt, Some(expected));
+    assert_eq!(stored.delivery, made.delivery);
+    assert_eq!(stored.error_kind(), Some(FailureKind::Http));
+    assert_eq!(stored.shown_status(), Status::Retrying);
+}
+
+pub(super) async fn attempts_of_all_rounds_stay_in_order(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = world.send(at(1), "a.b").await;
+    let neighbour = world.send(at(1), "a.b").await;
+    let mut expected = Vec::new();
+    for (number, code) in [503, 500, 400, 503, 200, 200].into_iter().enumerate() {
+        let now = at(1_000 * (number as u64 + 1));
+        if number == 3 || number == 5 {
+            world.store.retry(now, id("acme"), sent).await.unwrap();
+        }
+        let before = world.delivery(sent).await;
+        let made = attempt(&before, now, answered(code));
+        assert_eq!(world.record(now, made.clone()).await, Written::Applied);
+        expected.push(AttemptEntry::new(&made.settlement, detail()));
+        let (stored, attempts) = world.find(sent).await;
+        assert_eq!(attempts, expected);
+        assert_eq!(stored.last_attempt.as_ref(), expected.last());
+        assert_eq!(stored.delivery, made.delivery);
+    }
+    let numbers: Vec<u32> = expected.iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(expected[3].trigger, Trigger::Manual);
+    assert_eq!(world.find(neighbour).await.1, [], "the neighbour made none");
+}
+
+pub(super) async fn everything_known_of_a_delivery_comes_back(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    // A kind with a limit of its own leaves something granted; so do two of them.
+    let sent = world.send(at(1), "a.b").await;
+    for (step, outcome) in [answered(404), Outcome::Failed(Fault::Dns), answered(404)]
+        .into_iter()
+        .enumerate()
+    {
+        let now = at(HOUR * (step as u64 + 1));
+        let before = world.delivery(sent).await;
+        let made = attempt(&before, now, outcome);
+        assert_eq!(world.record(now, made.clone()).await, Written::Applied);
+        let after = world.delivery(sent).await;
+        assert_eq!(after, made.delivery, "after {outcome:?}");
+        let fetched = world
+            .fetch(after.facts().endpoint, at(99 * HOUR), 1, false)
+            .await;
+        if after.wanted_at().is_some() {
+            assert_eq!(fetched.deliveries, [after]);
+        }
+    }
+}
+
+/// Attempts that were made of what has since moved on.
+async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: DeliveryId) {
+    let before = world.find(sent).await;
+    let endpoint = world.store.endpoint(stale.delivery.facts().endpoint).await;
+    let counts = world.store.counts();
+    let loud = AttemptRecord {
+        health: Some(Health {
+            revision: 1_000,
+            ..Health::default()
+        }),
+        disable: Some(DisableCause::Gone),
+        news: vec![News::Recovered],
+        ..stale.clone()
+    };
+    assert_eq!(world.record(at(9), loud).await, Written::Superseded);
+    assert_eq!(world.find(sent).await, before);
+    let after = world.store.endpoint(stale.delivery.facts().endpoint).await;
+    assert_eq!(after, endpoint);
+    assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
+    assert_eq!(world.store.counts(), counts);
+}
+
+pub(super) async fn what_is_stale_changes_nothing(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = world.send(at(1), "a.b").await;
+    let first = attempt(&world.delivery(sent).await, at(2), answered(503));
+    assert_eq!(world.record(at(2), first.clone()).await, Written::Applied);
+    // The same again, as if its answer had been lost.
+    assert_superseded(&world, &first, sent).await;
+    // One too far ahead: something in between is missing.
+    let mut ahead = attempt(&world.delivery(sent).await, at(3), answered(503));
+    ahead = attempt(&ahead.delivery, at(4), answered(200));
+    assert_superseded(&world, &ahead, sent).await;
+    let second = attempt(&world.delivery(sent).await, at(5), answered(200));
+    assert_eq!(world.record(at(5), second).await, Written::Applied);
+    assert_superseded(&world, &first, sent).await;
+}
+
+pub(super) async fn what_has_ended_stays_ended(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    for code in [200, 400] {
+        let sent = world.send(at(1), "a.b").await;
+        let before = world.delivery(sent).await;
+        let cancelled = world.send(at(1), "a.b").await;
+        let racing = attempt(&world.delivery(cancelled).await, at(2), answered(code));
+        assert_eq!(world.cancel(cancelled, at(3)).await, Written::Applied);
+        assert_superseded(&world, &racing, cancelled).await;
+        world.try_once(sent, at(2), answered(code)).await;
+        assert_eq!(world.cancel(sent, at(4)).await, Written::Superseded);
+        assert_superseded(&world, &attempt(&before, at(3), answered(503)), sent).await;
+    }
+}
+
+pub(super) async fn older_health_does_not_replace_newer(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    for (revision, expected) in [(5, 5), (3, 5), (5, 5), (6, 6)] {
+        let sent = world.send(at(1), "a.b").await;
+        let mut settled = attempt(&world.delivery(sent).await, at(2), answered(200));
+        settled.health = Some(Health {
+            revision,
+            failing_since: Some(at(revision)),
+            ..Health::default()
+        });
+        assert_eq!(world.record(at(2), settled).await, Written::Applied);
+        let row = world.store.endpoint(made).await.unwrap().unwrap();
+        assert_eq!(row.health.revision, expected);
+        assert_eq!(row.health.failing_since, Some(at(expected)));
+        assert_eq!(world.status(sent).await, Status::Succeeded);
+    }
+}
+
+pub(super) async fn a_disabling_says_why_and_does_not_undo_a_deletion(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let first = world.send(at(1), "a.b").await;
+    let second = world.send(at(1), "a.b").await;
+    let gone = |delivery: &Delivery| AttemptRecord {
+        disable: Some(DisableCause::Gone),
+        ..attempt(delivery, at(2), answered(410))
+    };
+    let before = world.delivery(first).await;
+    let settled = gone(&before);
+    assert_eq!(world.record(at(2), settled).await, Written::Applied);
+    let row = world.store.endpoint(made).await.unwrap().unwrap();
+    assert_eq!(row.standing, Standing::Disabled);
+    let reason = DisabledReason::Automatic(DisableCause::Gone);
+    assert_eq!(row.disabled_reason, Some(reason));
+    world.stand(made, Standing::Deleted).await;
+    let before = world.delivery(second).await;
+    let settled = gone(&before);
+    assert_eq!(world.record(at(3), settled).await, Written::Applied);
+    let row = world.store.endpoint(made).await.unwrap().unwrap();
+    assert_eq!(
+        (row.standing, row.disabled_reason),
+        (Standing::Deleted, None)
+    );
+    assert_eq!(world.status(second).await, Status::Failed);
+}
+
+pub(super) async fn news_become_notices_in_order(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let news = [
+        News::BreakerTripped(TripReason::ConsecutiveFailures),
+        News::DisableWarning(DisableCause::FailingForDays),
+        News::Disabled(DisableCause::FailingForDays),
+    ];
+    let sent = world.send(at(1), "a.b").await;
+    let mut settled = attempt(&world.delivery(sent).await, at(2), answered(503));
+    settled.news = news.to_vec();
+    assert_eq!(world.record(at(20), settled).await, Written::Applied);
+    let notices = world.store.notices(0, 9).await.unwrap();
+    assert!(notices.is_sorted_by(|a, b| a.number < b.number));
+    assert!(
+        notices
+            .iter()
+            .all(|notice| notice.endpoint == made && notice.number > 0)
+    );
+    let names: Vec<&str> = notices.iter().map(|notice| notice.name.as_str()).collect();
+    assert_eq!(names, news.map(News::name));
+    assert!(
+        notices[0]
+            .detail
+            .to_string()
+            .contains("consecutive_failures")
+    );
+    assert!(notices[1].detail.to_string().contains("failing_for_days"));
+    let world = world.reopened().await;
+    assert_eq!(world.store.notices(0, 9).await, Ok(notices));
+}
+
+pub(super) async fn what_waits_can_be_cancelled_once(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let waiting = world.send(at(1), "a.b").await;
+    let retrying = world.send(at(1), "a.b").await;
+    world.stumble(retrying, at(2)).await;
+    for sent in [waiting, retrying] {
+        let attempts = world.find(sent).await.1;
+        assert_eq!(world.cancel(sent, at(5)).await, Written::Applied);
+        assert_eq!(world.cancel(sent, at(6)).await, Written::Superseded);
+        let (stored, kept) = world.find(sent).await;
+        assert_eq!(stored.delivery.state().ended_at(), Some(at(5)));
+        assert_eq!(stored.shown_status(), Status::Cancelled);
+        assert_eq!(kept, attempts);
+    }
+    assert_eq!(
+        world.cancel(DeliveryId(7), at(6)).await,
+        Written::Superseded
+    );
+    let fetched = world.fetch(made, at(99 * HOUR), 10, false).await;
+    assert_eq!(fetched.deliveries, []);
+    // A record without detail is as good.
+    let sent = world.send(at(7), "a.b").await;
+    let settled = attempt(&world.delivery(sent).await, at(8), answered(200));
+    let record = posthaste_core::dispatcher::Record::Attempt(Box::new(settled));
+    let written = super::given::record(&*world.store, at(8), record, AttemptDetail::default());
+    assert_eq!(written.await, Ok(Written::Applied));
+    assert_eq!(world.find(sent).await.1[0].detail, None);
+}

@@ -1,0 +1,503 @@
+//! Sending again, in bulk.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{State, Status, Trigger};
+use posthaste_core::id::{DeliveryId, EndpointId, ReplayId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::Harness;
+use super::given::{World, all, answered, at, endpoint, event, id, kind, set};
+use crate::{
+    DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
+    StoredStatus, Written,
+};
+
+fn ended(status: StoredStatus) -> ReplayFilter {
+    ReplayFilter {
+        endpoint: None,
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Ended(status),
+    }
+}
+
+fn missed(endpoint: EndpointId, since: Timestamp) -> ReplayFilter {
+    ReplayFilter {
+        endpoint: Some(endpoint),
+        since: Some(since),
+        scope: ReplayScope::Missed,
+        ..ended(StoredStatus::Failed)
+    }
+}
+
+/// Begins a replay of what failed for acme.
+pub(super) async fn failed(world: &World<'_>, now: Timestamp) -> Replay {
+    begin(world, now, ended(StoredStatus::Failed)).await
+}
+
+async fn begin(world: &World<'_>, now: Timestamp, filter: ReplayFilter) -> Replay {
+    let replay = world
+        .store
+        .create_replay(now, id("acme"), filter.clone())
+        .await;
+    let replay = replay.expect("it begins");
+    assert_eq!(
+        (&replay.filter, replay.created_at, replay.replayed),
+        (&filter, now, 0)
+    );
+    assert_eq!(read(world, replay.id).await, replay);
+    replay
+}
+
+async fn read(world: &World<'_>, replay: ReplayId) -> Replay {
+    let found = world.store.replay(id("acme"), replay).await;
+    found.expect("it reads").expect("it is there")
+}
+
+async fn step(world: &World<'_>, now: Timestamp, replay: ReplayId, limit: usize) -> ReplayStep {
+    let step = world.store.step_replay(now, replay, limit).await;
+    let step = step.expect("it goes on").expect("it is there");
+    assert_eq!(read(world, replay).await, step.replay);
+    step
+}
+
+/// Steps to the end, and says where something was set going.
+async fn finish(world: &World<'_>, now: Timestamp, replay: ReplayId) -> (Replay, Vec<EndpointId>) {
+    let mut endpoints = Vec::new();
+    for _ in 0..100 {
+        let step = step(world, now, replay, 2).await;
+        endpoints.extend(step.endpoints);
+        if step.replay.status == ReplayStatus::Done {
+            assert_eq!(step.replay.finished_at, Some(now));
+            assert_eq!(world.store.running_replays().await, Ok(Vec::new()));
+            return (step.replay, set(endpoints).into_iter().collect());
+        }
+        assert_eq!(step.replay.status, ReplayStatus::Running);
+    }
+    panic!("the replay never ends");
+}
+
+async fn failed_ones(world: &World<'_>, count: u64) -> Vec<DeliveryId> {
+    let mut sent = Vec::new();
+    for ms in 0..count {
+        let delivery = world.send(at(ms), "a.b").await;
+        world.fail(delivery, at(100)).await;
+        sent.push(delivery);
+    }
+    sent
+}
+
+async fn waiting(world: &World<'_>) -> Vec<DeliveryId> {
+    let pending = DeliveryFilter {
+        status: Some(StoredStatus::Pending),
+        ..DeliveryFilter::default()
+    };
+    world.listed(pending).await
+}
+
+pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let sent = failed_ones(&world, 5).await;
+    let succeeded = world.send(at(6), "a.b").await;
+    world.succeed(succeeded, at(100)).await;
+    world.recorder.take();
+    let replay = failed(&world, at(200)).await;
+    assert_eq!((replay.total, replay.status), (5, ReplayStatus::Running));
+    assert_eq!(world.store.running_replays().await, Ok(vec![replay.id]));
+    assert_eq!(
+        waiting(&world).await,
+        [],
+        "nothing goes before the first step"
+    );
+    let first = step(&world, at(300), replay.id, 2).await;
+    assert_eq!((first.replay.replayed, first.endpoints), (2, vec![made]));
+    assert_eq!(waiting(&world).await.len(), 2);
+    let (replay, endpoints) = finish(&world, at(400), replay.id).await;
+    assert_eq!((replay.replayed, endpoints), (5, vec![made]));
+    assert_eq!(set(waiting(&world).await), set(sent.iter().copied()));
+    for delivery in sent {
+        let (stored, attempts) = world.find(delivery).await;
+        assert_eq!((stored.delivery.facts().spent, attempts.len()), (0, 1));
+    }
+    assert_eq!(world.status(succeeded).await, Status::Succeeded);
+    assert_eq!(world.store.counts().dead_letters, 0);
+    // Nothing is handed over: where something is due is in the answer.
+    assert!(world.recorder.take().is_empty());
+    let after = step(&world, at(500), replay.id, 2).await;
+    assert_eq!((after.replay, after.endpoints), (replay, vec![]));
+    let nowhere = world.store.step_replay(at(500), ReplayId(7), 2).await;
+    assert_eq!(nowhere, Ok(None));
+}
+
+pub(super) async fn only_what_matches_is_sent_again(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    for (number, owner) in [(1, "acme"), (2, "acme"), (3, "other")] {
+        world.add(endpoint(number, owner, &[])).await;
+    }
+    let mut deliveries = Vec::new();
+    for ms in 0..12 {
+        let name = ["a.b", "c"][ms as usize % 2];
+        world.accept(at(ms), event("other", name)).await;
+        for delivery in world.accept(at(ms), event("acme", name)).await.deliveries {
+            match ms % 4 {
+                0 | 1 => world.fail(delivery.id, at(100)).await,
+                2 => world.succeed(delivery.id, at(100)).await,
+                3.. => assert_eq!(world.cancel(delivery.id, at(100)).await, Written::Applied),
+            }
+            deliveries.push((ms, name, delivery));
+        }
+    }
+    let endpoint = EndpointId(2);
+    for (filter, expected) in [
+        (ended(StoredStatus::Failed), 12),
+        (ended(StoredStatus::Succeeded), 6),
+        (ended(StoredStatus::Cancelled), 6),
+        (
+            ReplayFilter {
+                endpoint: Some(endpoint),
+                ..ended(StoredStatus::Failed)
+            },
+            6,
+        ),
+        (
+            ReplayFilter {
+                endpoint: Some(EndpointId(3)),
+                ..ended(StoredStatus::Failed)
+            },
+            0,
+        ),
+        (
+            ReplayFilter {
+                event_type: Some(kind("c")),
+                ..ended(StoredStatus::Failed)
+            },
+            6,
+        ),
+        (
+            ReplayFilter {
+                error_kind: Some(FailureKind::Http),
+                ..ended(StoredStatus::Failed)
+            },
+            12,
+        ),
+        (
+            ReplayFilter {
+                error_kind: Some(FailureKind::Dns),
+                ..ended(StoredStatus::Failed)
+            },
+            0,
+        ),
+        (
+            ReplayFilter {
+                since: Some(at(5)),
+                ..ended(StoredStatus::Failed)
+            },
+            6,
+        ),
+        (
+            ReplayFilter {
+                until: Some(at(5)),
+                ..ended(StoredStatus::Failed)
+            },
+            6,
+        ),
+        (
+            ReplayFilter {
+                since: Some(at(1)),
+                until: Some(at(5)),
+                event_type: Some(kind("a.b")),
+                endpoint: Some(endpoint),
+                ..ended(StoredStatus::Failed)
+            },
+            1,
+        ),
+    ] {
+        let replay = begin(&world, at(200), filter.clone()).await;
+        assert_eq!(replay.total, expected, "{filter:?}");
+        let before = world.store.counts();
+        let (replay, _) = finish(&world, at(201), replay.id).await;
+        assert_eq!(replay.replayed, expected, "{filter:?}");
+        let going = waiting(&world).await;
+        assert_eq!(going.len() as u64, expected, "{filter:?}");
+        assert_eq!(world.store.counts().pending, before.pending + expected);
+        // Back to how it was.
+        for delivery in going {
+            let (ms, _, _) = deliveries
+                .iter()
+                .find(|(_, _, it)| it.id == delivery)
+                .unwrap();
+            match ms % 4 {
+                0 | 1 => world.fail(delivery, at(300)).await,
+                2 => world.succeed(delivery, at(300)).await,
+                3.. => assert_eq!(world.cancel(delivery, at(300)).await, Written::Applied),
+            }
+        }
+    }
+}
+
+pub(super) async fn one_that_fails_again_is_not_sent_twice(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = failed_ones(&world, 6).await;
+    let replay = failed(&world, at(200)).await;
+    for now in 0..10 {
+        step(&world, at(300 + now), replay.id, 1).await;
+        for delivery in waiting(&world).await {
+            world.fail(delivery, at(300 + now)).await;
+        }
+    }
+    assert_eq!(read(&world, replay.id).await.status, ReplayStatus::Done);
+    assert_eq!(read(&world, replay.id).await.replayed, 6);
+    for delivery in sent {
+        assert_eq!(world.find(delivery).await.1.len(), 2, "each went once more");
+    }
+}
+
+pub(super) async fn what_failed_after_the_beginning_is_not_sent(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let early = world.send(at(0), "a.b").await;
+    failed_ones(&world, 3).await;
+    let replay = failed(&world, at(200)).await;
+    assert_eq!(replay.total, 3);
+    // One was accepted before the replay began, and one after.
+    world.fail(early, at(250)).await;
+    let late = world.send(at(251), "a.b").await;
+    world.fail(late, at(252)).await;
+    let (replay, _) = finish(&world, at(300), replay.id).await;
+    assert_eq!((replay.total, replay.replayed), (3, 3));
+    assert_eq!(world.status(early).await, Status::Failed);
+    assert_eq!(world.status(late).await, Status::Failed);
+}
+
+pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add(endpoint(1, "acme", &["a.*"])).await;
+    let before = world.accept(at(0), event("acme", "a.b")).await;
+    let early = world.accept(at(5), event("acme", "a.b")).await;
+    world.accept(at(5), event("acme", "unwanted")).await;
+    let late = world.add(endpoint(2, "acme", &["a.*"])).await;
+    let got = world.accept(at(10), event("acme", "a.b")).await;
+    let refused = world.accept(at(11), event("acme", "a.b")).await;
+    let waits = world.accept(at(12), event("acme", "a.b")).await;
+    let to_late = |event: &crate::AcceptedEvent| {
+        let mut deliveries = event.deliveries.iter();
+        deliveries.find(|it| it.endpoint == late).map(|it| it.id)
+    };
+    world.succeed(to_late(&got).unwrap(), at(13)).await;
+    world.fail(to_late(&refused).unwrap(), at(13)).await;
+    world.stand(late, Standing::Disabled).await;
+    let disabled = world.accept(at(20), event("acme", "a.c")).await;
+    let scheduled = NewEvent {
+        deliver_at: Some(at(9_000)),
+        ..event("acme", "a.c")
+    };
+    let scheduled = world.accept(at(21), scheduled).await;
+    world.stand(late, Standing::Enabled).await;
+    world.recorder.take();
+
+    // Without an endpoint nothing was missed, and a failure has a kind only if something was tried.
+    let replay = begin(
+        &world,
+        at(99),
+        ReplayFilter {
+            endpoint: None,
+            ..missed(late, at(5))
+        },
+    )
+    .await;
+    assert_eq!(replay.total, 0);
+    finish(&world, at(99), replay.id).await;
+    let http = ReplayFilter {
+        error_kind: Some(FailureKind::Http),
+        ..missed(late, at(5))
+    };
+    let replay = begin(&world, at(99), http).await;
+    assert_eq!(replay.total, 1);
+    world
+        .store
+        .cancel_replay(at(99), id("acme"), replay.id)
+        .await
+        .unwrap();
+
+    let replay = begin(&world, at(100), missed(late, at(5))).await;
+    assert_eq!(replay.total, 4);
+    let (replay, endpoints) = finish(&world, at(101), replay.id).await;
+    assert_eq!((replay.replayed, endpoints), (4, vec![late]));
+    let made = |event: &crate::AcceptedEvent| DeliveryFilter {
+        endpoint: Some(late),
+        event: Some(event.id),
+        ..DeliveryFilter::default()
+    };
+    assert_eq!(
+        world.listed(made(&before)).await,
+        [],
+        "before the time asked for"
+    );
+    for (event, due) in [(&early, 101), (&disabled, 101), (&scheduled, 9_000)] {
+        let found = world.deliveries("acme", made(event)).await;
+        assert_eq!(found.len(), 1);
+        let delivery = &found[0].delivery;
+        assert!(
+            event.deliveries.iter().all(|it| it.id < delivery.id()),
+            "it is new"
+        );
+        assert_eq!(
+            delivery.wanted_at(),
+            Some(at(due)),
+            "and not before its time"
+        );
+        match delivery.state() {
+            State::Pending(turn) => assert_eq!(turn.trigger, Trigger::Manual),
+            other @ (State::Retrying(_)
+            | State::Held(_)
+            | State::InProgress { .. }
+            | State::Succeeded { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. }) => panic!("{other:?}"),
+        }
+        assert_eq!(found[0].created_at, event.created_at);
+    }
+    assert_eq!(
+        world.status(to_late(&refused).unwrap()).await,
+        Status::Pending
+    );
+    assert_eq!(
+        world.status(to_late(&got).unwrap()).await,
+        Status::Succeeded
+    );
+    assert_eq!(
+        world.delivery(to_late(&waits).unwrap()).await.wanted_at(),
+        Some(at(12))
+    );
+    assert_eq!(world.store.pending(late), 5);
+    // Now nothing is missed any more.
+    let again = begin(&world, at(200), missed(late, at(5))).await;
+    assert_eq!(again.total, 0);
+    assert!(world.recorder.take().is_empty());
+}
+
+pub(super) async fn a_test_of_another_endpoint_was_not_missed(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let first = world.add_endpoint(1).await;
+    let second = world.add_endpoint(2).await;
+    let test = NewEvent {
+        only: Some(first),
+        ..event("acme", "a.b")
+    };
+    world.accept(at(1), test).await;
+    let replay = begin(&world, at(9), missed(second, at(0))).await;
+    assert_eq!(replay.total, 0);
+}
+
+pub(super) async fn endpoints_that_take_no_part_are_passed_over(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let mut sent = Vec::new();
+    for number in 1..=4 {
+        world.add_endpoint(number).await;
+    }
+    for delivery in world.accept(at(1), event("acme", "a.b")).await.deliveries {
+        world.fail(delivery.id, at(2)).await;
+        sent.push(delivery);
+    }
+    let replay = failed(&world, at(3)).await;
+    assert_eq!(replay.total, 4);
+    for (number, standing) in [
+        (1, Standing::Disabled),
+        (2, Standing::Deleted),
+        (3, Standing::Paused),
+    ] {
+        world.stand(EndpointId(number), standing).await;
+    }
+    let (replay, endpoints) = finish(&world, at(4), replay.id).await;
+    assert_eq!(replay.replayed, 4, "they are counted");
+    assert_eq!(set(endpoints), set([EndpointId(3), EndpointId(4)]));
+    for delivery in sent {
+        let expected = match delivery.endpoint.0 {
+            1 | 2 => Status::Failed,
+            3 => Status::Held,
+            0 | 4.. => Status::Pending,
+        };
+        assert_eq!(world.status(delivery.id).await, expected);
+    }
+}
+
+pub(super) async fn a_replay_survives_a_restart(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = failed_ones(&world, 4).await;
+    let replay = failed(&world, at(200)).await;
+    step(&world, at(300), replay.id, 1).await;
+    for delivery in waiting(&world).await {
+        world.fail(delivery, at(301)).await;
+    }
+    let world = world.reopened().await;
+    assert_eq!(world.store.running_replays().await, Ok(vec![replay.id]));
+    assert_eq!(read(&world, replay.id).await.replayed, 1);
+    let (replay, _) = finish(&world, at(400), replay.id).await;
+    assert_eq!(replay.replayed, 4);
+    assert_eq!(waiting(&world).await.len(), 3);
+    for delivery in waiting(&world).await {
+        world.try_once(delivery, at(500), answered(200)).await;
+    }
+    for delivery in sent {
+        assert_eq!(world.find(delivery).await.1.len(), 2, "each went once more");
+    }
+}
+
+pub(super) async fn a_cancelled_replay_stops(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    world.add_endpoint(1).await;
+    failed_ones(&world, 3).await;
+    let replay = failed(&world, at(200)).await;
+    step(&world, at(300), replay.id, 1).await;
+    let cancel = |tenant| world.store.cancel_replay(at(400), id(tenant), replay.id);
+    assert_eq!(cancel("other").await, Ok(None));
+    let cancelled = cancel("acme").await.unwrap().unwrap();
+    assert_eq!(
+        (cancelled.status, cancelled.replayed),
+        (ReplayStatus::Cancelled, 1)
+    );
+    assert_eq!(cancelled.finished_at, Some(at(400)));
+    let after = step(&world, at(500), replay.id, 9).await;
+    assert_eq!((after.replay, after.endpoints), (cancelled.clone(), vec![]));
+    assert_eq!(waiting(&world).await.len(), 1);
+    assert_eq!(world.store.running_replays().await, Ok(Vec::new()));
+    assert_eq!(cancel("acme").await, Ok(Some(cancelled)));
+    let done = failed(&world, at(600)).await;
+    let (done, _) = finish(&world, at(601), done.id).await;
+    let late = world
+        .store
+        .cancel_replay(at(700), id("acme"), done.id)
+        .await;
+    assert_eq!(late, Ok(Some(done)), "what is done is done");
+}
+
+pub(super) async fn replays_belong_to_their_tenant(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let mut mine = Vec::new();
+    for ms in 0..5 {
+        mine.push(failed(&world, at(ms)).await);
+        let filter = ended(StoredStatus::Failed);
+        world
+            .store
+            .create_replay(at(ms), id("other"), filter)
+            .await
+            .unwrap();
+    }
+    mine.reverse();
+    for limit in 1..=6 {
+        let found = all(limit, |page| world.store.replays(id("acme"), page)).await;
+        assert_eq!(found, mine, "pages of {limit}");
+    }
+    assert_eq!(world.store.replay(id("other"), mine[0].id).await, Ok(None));
+    let running = world.store.running_replays().await.unwrap();
+    assert_eq!(running.len(), 10);
+}

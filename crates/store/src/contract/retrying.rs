@@ -1,0 +1,122 @@
+//! Another attempt, by hand.
+
+use posthaste_core::delivery::{State, Status, Trigger, Turn};
+use posthaste_core::id::DeliveryId;
+use posthaste_core::lane::Standing;
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::time::Timestamp;
+
+use super::Harness;
+use super::given::{DAY, World, at, id};
+use crate::{Retried, Written};
+
+fn by_hand(at: Timestamp) -> Turn {
+    Turn {
+        at,
+        trigger: Trigger::Manual,
+    }
+}
+
+async fn retry(world: &World<'_>, now: u64, delivery: DeliveryId) -> Retried {
+    let retried = world.store.retry(at(now), id("acme"), delivery).await;
+    retried.expect("it is written")
+}
+
+pub(super) async fn one_that_waits_is_hastened(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let endpoint = world.add_endpoint(1).await;
+    let waiting = world.send(at(1), "a.b").await;
+    let retrying = world.send(at(1), "a.b").await;
+    world.stumble(retrying, at(2)).await;
+    let spent = world.delivery(retrying).await.facts().clone();
+    world.stand(endpoint, Standing::Paused).await;
+    for sent in [waiting, retrying] {
+        assert_eq!(retry(&world, 5, sent).await, Retried::Hastened { endpoint });
+    }
+    assert_eq!(
+        world.delivery(waiting).await.state(),
+        State::Pending(by_hand(at(5)))
+    );
+    let hastened = world.delivery(retrying).await;
+    assert_eq!(hastened.state(), State::Retrying(by_hand(at(5))));
+    assert_eq!(*hastened.facts(), spent, "nothing is forgiven");
+    let fetched = world.fetch(endpoint, at(5), 9, false).await;
+    assert_eq!(fetched.deliveries.len(), 2);
+    assert_eq!(world.store.counts().pending, 2);
+}
+
+pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let endpoint = world.add_endpoint(1).await;
+    let succeeded = world.send(at(1), "a.b").await;
+    world.succeed(succeeded, at(2)).await;
+    let failed = world.send(at(1), "a.b").await;
+    world.stumble(failed, at(2)).await;
+    world.fail(failed, at(3)).await;
+    let cancelled = world.send(at(1), "a.b").await;
+    assert_eq!(world.cancel(cancelled, at(2)).await, Written::Applied);
+    assert_eq!(world.store.counts().dead_letters, 1);
+    for (sent, attempts) in [(succeeded, 1), (failed, 2), (cancelled, 0)] {
+        let before = world.find(sent).await.1;
+        assert_eq!(
+            retry(&world, DAY, sent).await,
+            Retried::Replayed { endpoint }
+        );
+        let (stored, kept) = world.find(sent).await;
+        let facts = stored.delivery.facts();
+        assert_eq!(stored.delivery.state(), State::Pending(by_hand(at(DAY))));
+        assert_eq!((facts.attempts, facts.spent), (attempts, 0));
+        assert_eq!((facts.previous_delay, facts.granted.len()), (None, 0));
+        assert_eq!(facts.due_at, at(DAY));
+        let give_up_after = RetryPolicy::default().give_up_after;
+        assert_eq!(facts.give_up_at, at(DAY).after(give_up_after));
+        assert_eq!(kept, before, "what was tried is not forgotten");
+        assert_eq!(stored.created_at, at(1));
+    }
+    assert_eq!(
+        (
+            world.store.counts().pending,
+            world.store.counts().dead_letters
+        ),
+        (3, 0)
+    );
+    world.succeed(failed, at(DAY + 1)).await;
+    assert_eq!(world.status(failed).await, Status::Succeeded);
+}
+
+pub(super) async fn a_disabled_or_deleted_endpoint_is_sent_nothing(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let endpoint = world.add_endpoint(1).await;
+    let waiting = world.send(at(1), "a.b").await;
+    let failed = world.send(at(1), "a.b").await;
+    world.fail(failed, at(2)).await;
+    for (standing, expected) in [
+        (Standing::Disabled, Retried::EndpointDisabled),
+        (Standing::Deleted, Retried::EndpointDeleted),
+    ] {
+        world.stand(endpoint, standing).await;
+        for sent in [waiting, failed] {
+            let before = world.find(sent).await;
+            assert_eq!(retry(&world, 5, sent).await, expected);
+            assert_eq!(world.find(sent).await, before);
+        }
+    }
+}
+
+pub(super) async fn somebody_elses_delivery_does_not_exist(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let endpoint = world.add_endpoint(1).await;
+    let sent = world.send(at(1), "a.b").await;
+    world.fail(sent, at(2)).await;
+    for stranger in ["other", "nobody"] {
+        let retried = world.store.retry(at(5), id(stranger), sent).await;
+        assert_eq!(retried, Ok(Retried::NoSuchDelivery));
+        assert_eq!(world.store.delivery(id(stranger), sent).await, Ok(None));
+    }
+    assert_eq!(
+        retry(&world, 5, DeliveryId(7)).await,
+        Retried::NoSuchDelivery
+    );
+    assert_eq!(world.store.pending(endpoint), 0);
+}

@@ -1,0 +1,132 @@
+//! What is finished ages out; what is unfinished never does.
+
+use posthaste_core::delivery::Status;
+use posthaste_core::time::Span;
+
+use super::Harness;
+use super::given::{DAY, World, at, event, id, keyed, tenant};
+use crate::{DeliveryFilter, EventFilter, Limits, Tenant, Written};
+
+const EVER: u64 = 1_000 * DAY;
+
+pub(super) async fn what_is_unfinished_stays(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let pending = world.send(at(0), "a.b").await;
+    let retrying = world.send(at(0), "a.b").await;
+    world.stumble(retrying, at(1)).await;
+    let again = world.send(at(0), "a.b").await;
+    world.fail(again, at(1)).await;
+    world.store.retry(at(2), id("acme"), again).await.unwrap();
+    // An event stays while one of its deliveries does.
+    world.add_endpoint(2).await;
+    let half = world.accept(at(0), event("acme", "a.b")).await;
+    world.succeed(half.deliveries[0].id, at(1)).await;
+    assert_eq!(world.tidy(at(EVER), 1).await, 0);
+    for sent in [pending, retrying, again] {
+        assert!(!world.status(sent).await.is_terminal());
+    }
+    assert_eq!(world.status(half.deliveries[0].id).await, Status::Succeeded);
+    assert_eq!(world.store.counts().pending, 4);
+    world.succeed(half.deliveries[1].id, at(EVER)).await;
+    assert_eq!(world.tidy(at(EVER), DAY).await, 0, "it has only just ended");
+    assert_eq!(world.tidy(at(EVER + DAY + 1_000), DAY).await, 1);
+}
+
+pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let first = world.accept(at(0), event("acme", "a.b")).await;
+    let sent = first.deliveries[0].id;
+    world.stumble(sent, at(1)).await;
+    world.fail(sent, at(2)).await;
+    let second = world.accept(at(0), event("acme", "a.b")).await;
+    assert_eq!(
+        world.cancel(second.deliveries[0].id, at(DAY)).await,
+        Written::Applied
+    );
+    // What ends a moment too late stays; a moment later it goes.
+    assert_eq!(world.tidy(at(DAY), DAY).await, 0);
+    assert_eq!(world.tidy(at(DAY + 1_000), DAY).await, 1);
+    assert_eq!(world.store.event(id("acme"), first.id).await, Ok(None));
+    assert_eq!(world.store.content(first.id).await, Ok(None));
+    assert_eq!(world.store.delivery(id("acme"), sent).await, Ok(None));
+    assert_eq!(
+        world.event_ids("acme", EventFilter::default()).await,
+        [second.id]
+    );
+    let left = second.deliveries[0].id;
+    assert_eq!(world.listed(DeliveryFilter::default()).await, [left]);
+    assert_eq!(world.store.counts().dead_letters, 0);
+    let gone = world.store.retry(at(3 * DAY), id("acme"), sent).await;
+    assert_eq!(gone, Ok(crate::Retried::NoSuchDelivery));
+    // An event that nobody wanted ended when it came.
+    let world = world.reopened().await;
+    world
+        .stand(
+            posthaste_core::id::EndpointId(1),
+            posthaste_core::lane::Standing::Disabled,
+        )
+        .await;
+    world.accept(at(DAY), event("acme", "a.b")).await;
+    assert_eq!(world.tidy(at(3 * DAY), DAY).await, 2);
+    assert_eq!(world.event_ids("acme", EventFilter::default()).await, []);
+}
+
+pub(super) async fn a_tenant_may_keep_longer_or_shorter(harness: &dyn Harness) {
+    let world = World::open(harness);
+    for (name, days) in [("short", Some(1)), ("usual", None), ("long", Some(30))] {
+        let made = Tenant {
+            limits: Limits {
+                retention: days.map(Span::from_days),
+                ..Limits::default()
+            },
+            ..tenant(name)
+        };
+        world.store.create_tenant(at(0), made).await.unwrap();
+        world.accept(at(0), event(name, "a.b")).await;
+    }
+    let mut left = Vec::new();
+    for days in [2, 8, 31] {
+        world.tidy(at(days * DAY), 7 * DAY).await;
+        for name in ["short", "usual", "long"] {
+            left.push(world.event_ids(name, EventFilter::default()).await.len());
+        }
+    }
+    assert_eq!(left, [0, 1, 1, 0, 0, 1, 0, 0, 0]);
+}
+
+pub(super) async fn a_removed_event_frees_its_key(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let old = world.accept(at(0), keyed("acme", "k", "content")).await;
+    assert_eq!(world.tidy(at(2 * DAY), DAY).await, 1);
+    let fresh = world
+        .accept_all(at(2 * DAY), vec![keyed("acme", "k", "other")])
+        .await;
+    assert!(fresh[0].fresh);
+    assert!(fresh[0].event.id > old.id);
+}
+
+pub(super) async fn steps_go_round(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let mut sent = Vec::new();
+    for ms in 0..10 {
+        sent.push(world.send(at(ms), "a.b").await);
+    }
+    for delivery in &sent[..8] {
+        world.succeed(*delivery, at(100)).await;
+    }
+    let mut removed = 0;
+    for _ in 0..20 {
+        let tidied = world.tidy_step(at(2 * DAY), DAY, 3).await;
+        assert!(tidied.events <= 3, "a step is small");
+        removed += tidied.events;
+    }
+    assert_eq!(removed, 8);
+    // What ends behind the back of the last step is found in the next round.
+    for delivery in &sent[8..] {
+        world.succeed(*delivery, at(2 * DAY)).await;
+    }
+    assert_eq!(world.tidy(at(4 * DAY), DAY).await, 2);
+}

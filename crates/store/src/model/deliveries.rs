@@ -1,0 +1,284 @@
+//! Deliveries in the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use posthaste_core::delivery::{DeadReason, Delivery, Status};
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::{Fetched, Standing};
+use posthaste_core::time::Timestamp;
+
+use super::events::within;
+use super::tables::{DeliveryRow, Tables, page};
+use crate::{
+    AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, Retried,
+    StoredDelivery, StoredStatus, Swept, Written,
+};
+
+impl Tables {
+    fn stored_delivery(&self, row: &DeliveryRow) -> StoredDelivery {
+        let facts = row.delivery.facts();
+        let event = &self.events[&facts.event];
+        let endpoint = self.endpoints.get(&facts.endpoint);
+        StoredDelivery {
+            delivery: row.delivery.clone(),
+            tenant: event.tenant.clone(),
+            event_type: event.content.event_type.clone(),
+            created_at: event.created_at,
+            endpoint_holds: endpoint.is_some_and(|endpoint| endpoint.row.holds()),
+            last_attempt: row.attempts.last().cloned(),
+        }
+    }
+
+    /// Whether a delivery belongs to the tenant that has this id now.
+    fn is_owned(&self, tenant: &TenantId, row: &DeliveryRow) -> bool {
+        let owner = self.events[&row.delivery.facts().event].owner;
+        self.owner(tenant) == Some(owner)
+    }
+
+    pub(super) fn delivery(
+        &self,
+        tenant: &TenantId,
+        delivery: DeliveryId,
+    ) -> Option<(StoredDelivery, Vec<AttemptEntry>)> {
+        let row = self.deliveries.get(&delivery)?;
+        self.is_owned(tenant, row)
+            .then(|| (self.stored_delivery(row), row.attempts.clone()))
+    }
+
+    pub(super) fn deliveries(
+        &self,
+        tenant: &TenantId,
+        filter: &DeliveryFilter,
+        request: PageRequest<DeliveryId>,
+    ) -> Page<StoredDelivery, DeliveryId> {
+        let rows = self
+            .deliveries
+            .iter()
+            .rev()
+            .filter(|(_, row)| self.is_owned(tenant, row))
+            .map(|(id, row)| (*id, self.stored_delivery(row)))
+            .filter(|(_, delivery)| matches(filter, delivery));
+        page(rows, request)
+    }
+
+    /// One that waits for an endpoint which will never take it is not hastened either.
+    pub(super) fn retry(
+        &mut self,
+        now: Timestamp,
+        tenant: &TenantId,
+        delivery: DeliveryId,
+    ) -> Retried {
+        let Some(row) = self
+            .deliveries
+            .get(&delivery)
+            .filter(|row| self.is_owned(tenant, row))
+        else {
+            return Retried::NoSuchDelivery;
+        };
+        let endpoint = row.delivery.facts().endpoint;
+        match self.standing(endpoint) {
+            Standing::Enabled | Standing::Paused => {}
+            Standing::Disabled => return Retried::EndpointDisabled,
+            Standing::Deleted => return Retried::EndpointDeleted,
+        }
+        let give_up_after = self.give_up_after(endpoint);
+        let row = self.deliveries.get_mut(&delivery).expect("it was found");
+        if row.delivery.hasten(now).is_ok() {
+            return Retried::Hastened { endpoint };
+        }
+        row.delivery
+            .replay(now, give_up_after)
+            .expect("what does not wait has ended");
+        Retried::Replayed { endpoint }
+    }
+
+    /// An endpoint nobody knows is as good as deleted.
+    pub(super) fn standing(&self, endpoint: EndpointId) -> Standing {
+        self.endpoints
+            .get(&endpoint)
+            .map_or(Standing::Deleted, |endpoint| endpoint.row.standing)
+    }
+
+    pub(super) fn record(
+        &mut self,
+        now: Timestamp,
+        record: Record,
+        detail: AttemptDetail,
+    ) -> Written {
+        match record {
+            Record::Attempt(attempt) => self.record_attempt(now, *attempt, detail),
+            Record::Cancel { delivery, at } => {
+                let row = self.deliveries.get_mut(&delivery);
+                match row.map(|row| row.delivery.cancel(at)) {
+                    Some(Ok(())) => Written::Applied,
+                    Some(Err(_)) | None => Written::Superseded,
+                }
+            }
+        }
+    }
+
+    fn record_attempt(
+        &mut self,
+        now: Timestamp,
+        attempt: AttemptRecord,
+        detail: AttemptDetail,
+    ) -> Written {
+        let after = attempt.delivery;
+        let endpoint = after.facts().endpoint;
+        let stands = |before: &Delivery| {
+            before.wanted_at().is_some() && before.facts().attempts + 1 == after.facts().attempts
+        };
+        let row = self.deliveries.get_mut(&after.id());
+        let Some(row) = row.filter(|row| stands(&row.delivery)) else {
+            return Written::Superseded;
+        };
+        row.delivery = after;
+        row.attempts
+            .push(AttemptEntry::new(&attempt.settlement, detail));
+        if let Some(owned) = self.endpoints.get_mut(&endpoint) {
+            if let Some(health) = &attempt.health {
+                owned.row.health.update(health);
+            }
+            if let Some(cause) = attempt.disable {
+                let reason = DisabledReason::Automatic(cause);
+                owned.row.stand(Standing::Disabled, Some(reason));
+            }
+        }
+        for news in attempt.news {
+            self.notice(now, endpoint, news);
+        }
+        Written::Applied
+    }
+
+    pub(super) fn unfinished_work(&self) -> Vec<(EndpointId, Timestamp)> {
+        let mut earliest: BTreeMap<EndpointId, Timestamp> = BTreeMap::new();
+        for row in self.deliveries.values() {
+            if let Some(at) = row.delivery.wanted_at() {
+                let due = earliest.entry(row.delivery.facts().endpoint).or_insert(at);
+                *due = at.min(*due);
+            }
+        }
+        earliest.into_iter().collect()
+    }
+
+    /// Says exactly whether anything waits behind another of its key, wherever it is in the list. An
+    /// engine that has not looked at the rest may say so too.
+    pub(super) fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Fetched {
+        let waiting = self.waiting(endpoint);
+        let mut oldest = BTreeMap::new();
+        for (_, delivery) in &waiting {
+            if let Some(key) = delivery.facts().ordering {
+                let least = oldest.entry(key).or_insert(delivery.id());
+                *least = delivery.id().min(*least);
+            }
+        }
+        let free = |delivery: &Delivery| {
+            let key = delivery.facts().ordering;
+            !ordered || key.is_none_or(|key| oldest[&key] == delivery.id())
+        };
+        let mut fetched = Fetched {
+            deliveries: Vec::new(),
+            next_due: None,
+            blocked: false,
+        };
+        for (at, delivery) in waiting {
+            if !free(delivery) {
+                fetched.blocked = true;
+            } else if at <= due_by && fetched.deliveries.len() < limit {
+                fetched.deliveries.push(delivery.clone());
+            } else if fetched.next_due.is_none() {
+                fetched.next_due = Some(at);
+            }
+        }
+        fetched
+    }
+
+    /// Ends the earliest first.
+    pub(super) fn sweep(
+        &mut self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: &[DeliveryId],
+        limit: usize,
+    ) -> Swept {
+        let spared: BTreeSet<DeliveryId> = except.iter().copied().collect();
+        let waiting = self.waiting(endpoint).into_iter();
+        let doomed: Vec<DeliveryId> = waiting
+            .map(|(_, delivery)| delivery.id())
+            .filter(|id| !spared.contains(id))
+            .collect();
+        let ended = doomed.len().min(limit);
+        for id in &doomed[..ended] {
+            let delivery = &mut self.deliveries.get_mut(id).expect("it waits").delivery;
+            let failed = match reason {
+                DeadReason::EndpointDeleted => delivery.delete(now),
+                DeadReason::EndpointDisabled
+                | DeadReason::Permanent
+                | DeadReason::Exhausted
+                | DeadReason::Expired
+                | DeadReason::UnsafeDestination => delivery.disable(now),
+            };
+            failed.expect("what waits can be failed");
+        }
+        Swept {
+            ended,
+            more: ended < doomed.len(),
+        }
+    }
+}
+
+fn matches(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
+    let facts = stored.delivery.facts();
+    filter
+        .status
+        .is_none_or(|status| is_shown_as(stored, status))
+        && filter
+            .endpoint
+            .is_none_or(|endpoint| endpoint == facts.endpoint)
+        && filter.event.is_none_or(|event| event == facts.event)
+        && filter
+            .event_type
+            .as_ref()
+            .is_none_or(|event_type| *event_type == stored.event_type)
+        && filter
+            .error_kind
+            .is_none_or(|kind| stored.error_kind() == Some(kind))
+        && within(filter.since, filter.until, stored.created_at)
+}
+
+pub(super) fn is_shown_as(stored: &StoredDelivery, status: StoredStatus) -> bool {
+    let wanted = match status {
+        StoredStatus::Pending => Status::Pending,
+        StoredStatus::Retrying => Status::Retrying,
+        StoredStatus::Held => Status::Held,
+        StoredStatus::Succeeded => Status::Succeeded,
+        StoredStatus::Failed => Status::Failed,
+        StoredStatus::Cancelled => Status::Cancelled,
+    };
+    stored.shown_status() == wanted
+}
+
+impl Tables {
+    /// The deliveries of a tenant that match, the oldest first.
+    pub(super) fn matching(
+        &self,
+        tenant: &TenantId,
+        filter: &DeliveryFilter,
+    ) -> Vec<StoredDelivery> {
+        let everything = PageRequest {
+            limit: usize::MAX,
+            before: None,
+        };
+        let mut items = self.deliveries(tenant, filter, everything).items;
+        items.reverse();
+        items
+    }
+}

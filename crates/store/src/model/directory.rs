@@ -1,0 +1,214 @@
+//! Tenants, keys and endpoints in the model.
+
+use posthaste_core::id::{EndpointId, KeyId, TenantId};
+use posthaste_core::lane::{Health, Standing};
+use posthaste_core::time::Timestamp;
+
+use super::tables::{OwnedEndpoint, Owner, Tables, TenantRow, page};
+use crate::{
+    ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Page, PageRequest, Replaced,
+    Tenant,
+};
+
+impl Tables {
+    pub(super) fn create_tenant(&mut self, tenant: Tenant) -> Insertion {
+        if self.tenants.contains_key(&tenant.id) {
+            return Insertion::Taken;
+        }
+        self.last_owner = Owner(self.last_owner.0 + 1);
+        let row = TenantRow {
+            owner: self.last_owner,
+            tenant: Tenant {
+                revision: 0,
+                ..tenant
+            },
+        };
+        self.tenants.insert(row.tenant.id.clone(), row);
+        Insertion::Created
+    }
+
+    pub(super) fn replace_tenant(&mut self, tenant: Tenant) -> Replaced {
+        let Some(row) = self.tenants.get_mut(&tenant.id) else {
+            return Replaced::Gone;
+        };
+        if row.tenant.revision != tenant.revision {
+            return Replaced::Outdated;
+        }
+        row.tenant = Tenant {
+            created_at: row.tenant.created_at,
+            revision: tenant.revision + 1,
+            ..tenant
+        };
+        Replaced::Done
+    }
+
+    /// Says which endpoints this deleted; those that were deleted before are not among them.
+    pub(super) fn delete_tenant(&mut self, tenant: &TenantId) -> Option<Vec<EndpointId>> {
+        let owner = self.tenants.remove(tenant)?.owner;
+        self.keys
+            .retain(|_, key| key.tenant.as_ref() != Some(tenant));
+        let mut deleted = Vec::new();
+        for (id, endpoint) in &mut self.endpoints {
+            if endpoint.owner == owner && endpoint.row.standing != Standing::Deleted {
+                endpoint.row.stand(Standing::Deleted, None);
+                deleted.push(*id);
+            }
+        }
+        Some(deleted)
+    }
+
+    pub(super) fn tenant(&self, tenant: &TenantId) -> Option<Tenant> {
+        self.tenants.get(tenant).map(|row| row.tenant.clone())
+    }
+
+    pub(super) fn tenants(
+        &self,
+        request: PageRequest<(Timestamp, TenantId)>,
+    ) -> Page<Tenant, (Timestamp, TenantId)> {
+        let key = |row: &TenantRow| (row.tenant.created_at, row.tenant.id.clone());
+        let mut rows: Vec<_> = self
+            .tenants
+            .values()
+            .map(|row| (key(row), row.tenant.clone()))
+            .collect();
+        rows.sort_by(|(a, _), (b, _)| b.cmp(a));
+        page(rows.into_iter(), request)
+    }
+
+    /// A hash that is known already is taken, as an id is: a key must lead to one caller.
+    pub(super) fn create_key(&mut self, key: ApiKey) -> Insertion {
+        if let Some(tenant) = &key.tenant
+            && !self.tenants.contains_key(tenant)
+        {
+            return Insertion::NoSuchTenant;
+        }
+        if self.keys.contains_key(&key.id) || self.key(key.hash).is_some() {
+            return Insertion::Taken;
+        }
+        self.keys.insert(key.id, key);
+        Insertion::Created
+    }
+
+    pub(super) fn revoke_key(&mut self, tenant: Option<&TenantId>, key: KeyId) -> bool {
+        let owned = self
+            .keys
+            .get(&key)
+            .is_some_and(|key| key.tenant.as_ref() == tenant);
+        owned && self.keys.remove(&key).is_some()
+    }
+
+    pub(super) fn key(&self, hash: KeyHash) -> Option<ApiKey> {
+        self.keys.values().find(|key| key.hash == hash).cloned()
+    }
+
+    pub(super) fn keys(
+        &self,
+        tenant: Option<&TenantId>,
+        request: PageRequest<KeyId>,
+    ) -> Page<ApiKey, KeyId> {
+        let keys = self.keys.iter().rev();
+        let owned = keys.filter(|(_, key)| key.tenant.as_ref() == tenant);
+        page(owned.map(|(id, key)| (*id, key.clone())), request)
+    }
+
+    pub(super) fn create_endpoint(&mut self, endpoint: Endpoint, at_most: u32) -> Insertion {
+        let Some(owner) = self.owner(&endpoint.tenant) else {
+            return Insertion::NoSuchTenant;
+        };
+        if self.endpoints.contains_key(&endpoint.id) {
+            return Insertion::Taken;
+        }
+        if self.standing_of(owner).count() >= at_most as usize {
+            return Insertion::TooMany;
+        }
+        let row = EndpointRow {
+            endpoint: Endpoint {
+                revision: 0,
+                ..endpoint
+            },
+            standing: Standing::Enabled,
+            disabled_reason: None,
+            health: Health::default(),
+        };
+        self.endpoints
+            .insert(row.endpoint.id, OwnedEndpoint { owner, row });
+        Insertion::Created
+    }
+
+    pub(super) fn replace_endpoint(&mut self, endpoint: Endpoint) -> Replaced {
+        let Some(row) = self
+            .endpoints
+            .get_mut(&endpoint.id)
+            .map(|owned| &mut owned.row)
+            .filter(|row| row.standing != Standing::Deleted)
+        else {
+            return Replaced::Gone;
+        };
+        if row.endpoint.revision != endpoint.revision {
+            return Replaced::Outdated;
+        }
+        row.endpoint = Endpoint {
+            tenant: row.endpoint.tenant.clone(),
+            created_at: row.endpoint.created_at,
+            revision: endpoint.revision + 1,
+            ..endpoint
+        };
+        Replaced::Done
+    }
+
+    pub(super) fn endpoint(&self, endpoint: EndpointId) -> Option<EndpointRow> {
+        self.endpoints.get(&endpoint).map(|owned| owned.row.clone())
+    }
+
+    pub(super) fn endpoints(
+        &self,
+        tenant: &TenantId,
+        request: PageRequest<EndpointId>,
+    ) -> Page<EndpointRow, EndpointId> {
+        let rows = self
+            .owner(tenant)
+            .into_iter()
+            .flat_map(|owner| self.standing_of(owner));
+        page(rows.map(|row| (row.endpoint.id, row.clone())), request)
+    }
+
+    pub(super) fn set_standing(
+        &mut self,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+        health: Option<Health>,
+    ) -> bool {
+        let Some(owned) = self.endpoints.get_mut(&endpoint) else {
+            return false;
+        };
+        owned.row.stand(standing, reason);
+        if let Some(health) = health {
+            owned.row.health.update(&health);
+        }
+        true
+    }
+
+    /// The endpoints of a tenant that are not deleted, newest first.
+    pub(super) fn standing_of(&self, owner: Owner) -> impl Iterator<Item = &EndpointRow> {
+        let owned = self.endpoints.values().rev();
+        owned
+            .filter(move |endpoint| endpoint.owner == owner)
+            .map(|endpoint| &endpoint.row)
+            .filter(|row| row.standing != Standing::Deleted)
+    }
+}
+
+impl EndpointRow {
+    /// Takes a standing on; a deleted endpoint stays deleted. Only a disabled one has a reason.
+    pub(super) fn stand(&mut self, standing: Standing, reason: Option<DisabledReason>) {
+        if self.standing == Standing::Deleted {
+            return;
+        }
+        self.standing = standing;
+        self.disabled_reason = match standing {
+            Standing::Disabled => reason,
+            Standing::Enabled | Standing::Paused | Standing::Deleted => None,
+        };
+    }
+}

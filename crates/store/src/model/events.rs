@@ -1,0 +1,227 @@
+//! Events in the model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use posthaste_core::delivery::Delivery;
+use posthaste_core::id::{EndpointId, EventId, TenantId};
+use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::lane::Standing;
+use posthaste_core::subscription::wants;
+use posthaste_core::time::Timestamp;
+
+use super::tables::{DeliveryRow, EventRow, Owner, Tables, page};
+use crate::{
+    AcceptedDelivery, AcceptedEvent, Content, EndpointRow, EventFilter, HandedOver, Ingest,
+    Ingested, NewEvent, Page, PageRequest, StoredEvent,
+};
+
+impl Tables {
+    pub(super) fn accept(
+        &mut self,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+    ) -> (Ingest, Vec<HandedOver>) {
+        let refused = |ingest| (ingest, Vec::new());
+        let Some(tenant) = events.first().map(|event| event.tenant.clone()) else {
+            return refused(Ingest::Done(Vec::new()));
+        };
+        let Some(owner) = self.owner(&tenant) else {
+            return refused(Ingest::NoSuchTenant);
+        };
+        let conflicts = self.conflicts(owner, &events);
+        if !conflicts.is_empty() {
+            return refused(Ingest::Conflict(conflicts));
+        }
+        let unreachable = |event: &NewEvent| {
+            let known = self.stored_under(owner, event).is_some();
+            !known && event.only.is_some() && self.routes(owner, event).is_empty()
+        };
+        if events.iter().any(unreachable) {
+            return refused(Ingest::NoSuchEndpoint);
+        }
+        let mut handed_over = Vec::new();
+        let ingested = events
+            .into_iter()
+            .map(|event| match self.stored_under(owner, &event) {
+                Some((id, _)) => Ingested {
+                    fresh: false,
+                    event: self.accepted(id),
+                },
+                None => Ingested {
+                    fresh: true,
+                    event: self.store_event(now, owner, event, &mut handed_over),
+                },
+            })
+            .collect();
+        (Ingest::Done(ingested), handed_over)
+    }
+
+    /// Which events come under a key that stands for another, stored or earlier in the list.
+    fn conflicts(&self, owner: Owner, events: &[NewEvent]) -> Vec<usize> {
+        let mut offered: BTreeMap<&str, Fingerprint> = BTreeMap::new();
+        let mut conflicts = Vec::new();
+        for (index, event) in events.iter().enumerate() {
+            let Some(idempotency) = &event.idempotency else {
+                continue;
+            };
+            let earlier = offered
+                .get(idempotency.key.as_str())
+                .map(|fingerprint| (EventId(0), *fingerprint));
+            let stored = self.stored_under(owner, event).or(earlier);
+            match judge(stored, idempotency.fingerprint) {
+                ingest::Ingest::New => {
+                    offered.insert(&idempotency.key, idempotency.fingerprint);
+                }
+                ingest::Ingest::Same(_) => {}
+                ingest::Ingest::Conflict(_) => conflicts.push(index),
+            }
+        }
+        conflicts
+    }
+
+    fn stored_under(&self, owner: Owner, event: &NewEvent) -> Option<(EventId, Fingerprint)> {
+        let key = event.idempotency.as_ref()?.key.clone();
+        self.idempotency.get(&(owner, key)).copied()
+    }
+
+    /// Where an event goes.
+    fn routes(&self, owner: Owner, event: &NewEvent) -> Vec<EndpointId> {
+        let takes_part = |row: &&EndpointRow| match row.standing {
+            Standing::Enabled | Standing::Paused => true,
+            Standing::Disabled | Standing::Deleted => false,
+        };
+        let wanted = |row: &&EndpointRow| match event.only {
+            Some(only) => row.endpoint.id == only,
+            None => wants(&row.endpoint.event_types, &event.content.event_type),
+        };
+        let routes = self.standing_of(owner).filter(takes_part).filter(wanted);
+        let mut routes: Vec<EndpointId> = routes.map(|row| row.endpoint.id).collect();
+        routes.sort();
+        routes
+    }
+
+    fn store_event(
+        &mut self,
+        now: Timestamp,
+        owner: Owner,
+        event: NewEvent,
+        handed_over: &mut Vec<HandedOver>,
+    ) -> AcceptedEvent {
+        let id: EventId = self.mint.next(now);
+        let routes = self.routes(owner, &event);
+        let row = EventRow {
+            owner,
+            tenant: event.tenant,
+            created_at: now,
+            content: event.content,
+            deliver_at: event.deliver_at,
+            ordering: event.ordering,
+            only: event.only,
+            idempotency_key: event.idempotency.as_ref().map(|it| it.key.clone()),
+            accepted: Vec::new(),
+        };
+        if let Some(idempotency) = event.idempotency {
+            let content = (id, idempotency.fingerprint);
+            self.idempotency.insert((owner, idempotency.key), content);
+        }
+        self.events.insert(id, row);
+        for endpoint in routes {
+            let delivery = self.make_delivery(now, id, endpoint);
+            let row = self.events.get_mut(&id).expect("it was just stored");
+            row.accepted.push(AcceptedDelivery {
+                id: delivery.id(),
+                endpoint,
+            });
+            handed_over.push(HandedOver {
+                delivery,
+                accepted_at: row.created_at,
+                content: row.content.clone(),
+            });
+        }
+        self.accepted(id)
+    }
+
+    /// Makes a delivery of a stored event, due now unless the event asks for later.
+    pub(super) fn make_delivery(
+        &mut self,
+        now: Timestamp,
+        event: EventId,
+        endpoint: EndpointId,
+    ) -> Delivery {
+        let row = &self.events[&event];
+        let due_at = row.deliver_at.map_or(now, |at| at.max(now));
+        let ordering = row.ordering;
+        let delivery = Delivery::schedule(
+            self.mint.next(now),
+            event,
+            endpoint,
+            ordering,
+            due_at,
+            self.give_up_after(endpoint),
+        );
+        let row = DeliveryRow {
+            delivery: delivery.clone(),
+            attempts: Vec::new(),
+        };
+        self.deliveries.insert(delivery.id(), row);
+        delivery
+    }
+
+    fn accepted(&self, event: EventId) -> AcceptedEvent {
+        let row = &self.events[&event];
+        AcceptedEvent {
+            id: event,
+            event_type: row.content.event_type.clone(),
+            created_at: row.created_at,
+            deliveries: row.accepted.clone(),
+        }
+    }
+
+    fn stored_event(&self, event: EventId, row: &EventRow) -> StoredEvent {
+        StoredEvent {
+            event: self.accepted(event),
+            deliver_at: row.deliver_at,
+            content: row.content.clone(),
+            idempotency_key: row.idempotency_key.clone(),
+        }
+    }
+
+    pub(super) fn event(&self, tenant: &TenantId, event: EventId) -> Option<StoredEvent> {
+        let owner = self.owner(tenant)?;
+        let row = self.events.get(&event).filter(|row| row.owner == owner)?;
+        Some(self.stored_event(event, row))
+    }
+
+    pub(super) fn events(
+        &self,
+        tenant: &TenantId,
+        filter: &EventFilter,
+        request: PageRequest<EventId>,
+    ) -> Page<StoredEvent, EventId> {
+        let owner = self.owner(tenant);
+        let wanted = |row: &EventRow| {
+            Some(row.owner) == owner
+                && filter
+                    .event_type
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == row.content.event_type)
+                && within(filter.since, filter.until, row.created_at)
+        };
+        let rows = self.events.iter().rev().filter(|(_, row)| wanted(row));
+        page(
+            rows.map(|(id, row)| (*id, self.stored_event(*id, row))),
+            request,
+        )
+    }
+
+    pub(super) fn content(&self, event: EventId) -> Option<(Timestamp, Arc<Content>)> {
+        let row = self.events.get(&event)?;
+        Some((row.created_at, row.content.clone()))
+    }
+}
+
+/// Whether a time is at `since` or later, and before `until`.
+pub(super) fn within(since: Option<Timestamp>, until: Option<Timestamp>, at: Timestamp) -> bool {
+    since.is_none_or(|since| since <= at) && until.is_none_or(|until| at < until)
+}

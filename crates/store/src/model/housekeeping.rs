@@ -1,0 +1,116 @@
+//! Figures, notices and tidying in the model.
+
+use std::ops::Bound;
+
+use posthaste_core::delivery::Status;
+use posthaste_core::dispatcher::News;
+use posthaste_core::id::{EndpointId, EventId, TenantId};
+use posthaste_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use super::tables::Tables;
+use crate::{Counts, NoticeEntry, Retention, Tidied};
+
+impl Tables {
+    pub(super) fn counts(&self) -> Counts {
+        let count = |wanted: fn(Status) -> bool| {
+            let rows = self.deliveries.values();
+            rows.filter(|row| wanted(row.delivery.status())).count() as u64
+        };
+        Counts {
+            pending: count(|status| !status.is_terminal()),
+            dead_letters: count(|status| status == Status::Failed),
+        }
+    }
+
+    pub(super) fn pending(&self, endpoint: EndpointId) -> u64 {
+        self.waiting(endpoint).len() as u64
+    }
+
+    /// A delivery has been waiting for another attempt since it was first due in this round.
+    pub(super) fn retrying_since(
+        &self,
+        tenant: Option<&TenantId>,
+        since: Timestamp,
+        limit: usize,
+    ) -> u64 {
+        let owner = tenant.map(|tenant| self.owner(tenant));
+        let rows = self.deliveries.values().filter(|row| {
+            let facts = row.delivery.facts();
+            row.delivery.status() == Status::Retrying
+                && facts.due_at < since
+                && owner.is_none_or(|owner| Some(self.events[&facts.event].owner) == owner)
+        });
+        rows.take(limit).count() as u64
+    }
+
+    pub(super) fn notice(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
+        self.notices.push(NoticeEntry {
+            number: self.notices.last().map_or(0, |last| last.number) + 1,
+            endpoint,
+            at,
+            name: news.name().to_owned(),
+            detail: detail(news),
+        });
+    }
+
+    pub(super) fn notices(&self, after: u64, limit: usize) -> Vec<NoticeEntry> {
+        let later = self.notices.iter().filter(|notice| notice.number > after);
+        later.take(limit).cloned().collect()
+    }
+
+    /// Looks at the next events in the order of their ids. At the end it begins anew with the next
+    /// step.
+    pub(super) fn tidy(&mut self, now: Timestamp, retention: Retention) -> Tidied {
+        let start = self.tidied_to.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.events.range((start, Bound::Unbounded));
+        let looked_at: Vec<EventId> = rest.map(|(id, _)| *id).take(retention.step).collect();
+        let more = looked_at.len() == retention.step;
+        self.tidied_to = looked_at.last().copied().filter(|_| more);
+        let old: Vec<EventId> = looked_at
+            .into_iter()
+            .filter(|event| self.is_old(now, retention, *event))
+            .collect();
+        for event in &old {
+            self.remove(*event);
+        }
+        Tidied {
+            events: old.len(),
+            more,
+        }
+    }
+
+    /// Whether everything about an event ended long enough ago. What is left of a tenant that was
+    /// deleted is kept for as long as the server's default.
+    fn is_old(&self, now: Timestamp, retention: Retention, event: EventId) -> bool {
+        let row = &self.events[&event];
+        let limits = self.tenants.get(&row.tenant);
+        let keep = limits
+            .filter(|tenant| tenant.owner == row.owner)
+            .and_then(|tenant| tenant.tenant.limits.retention)
+            .unwrap_or(retention.default);
+        let deliveries = self.deliveries.values().map(|row| &row.delivery);
+        let mut ends = deliveries
+            .filter(|delivery| delivery.facts().event == event)
+            .map(|delivery| delivery.state().ended_at())
+            .chain([Some(row.created_at)]);
+        ends.all(|end| end.is_some_and(|end| end.after(keep) <= now))
+    }
+
+    fn remove(&mut self, event: EventId) {
+        let row = self.events.remove(&event).expect("it was looked at");
+        if let Some(key) = row.idempotency_key {
+            self.idempotency.remove(&(row.owner, key));
+        }
+        self.deliveries
+            .retain(|_, row| row.delivery.facts().event != event);
+    }
+}
+
+fn detail(news: News) -> Value {
+    match news {
+        News::BreakerTripped(reason) => json!({ "reason": reason }),
+        News::Recovered => json!({}),
+        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+    }
+}

@@ -1,0 +1,351 @@
+//! The contract in the simplest form that could be right.
+//!
+//! Everything is in sorted maps behind one lock; a write has taken effect when its call returns, and
+//! what was accepted is handed over before that. Nothing is fast and nothing is on disk. Engines are
+//! compared with it, tests of the server run on it, and it can be told to fail.
+//!
+//! Where the contract leaves a choice, the model takes one, and says so where it does.
+
+mod deliveries;
+mod directory;
+mod events;
+mod housekeeping;
+mod replays;
+mod tables;
+
+use std::future::ready;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::Record;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::time::Timestamp;
+
+use crate::{
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason,
+    Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash,
+    NewEvent, NoticeEntry, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
+    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
+    Tenant, Tidied, Written,
+};
+use tables::Tables;
+
+/// A store in memory.
+pub struct ModelStore {
+    tables: Arc<Mutex<Tables>>,
+    hand_over: Arc<dyn HandOver>,
+    closed: AtomicBool,
+    failing_writes: Mutex<Option<StoreError>>,
+    failing_reads: Mutex<Option<StoreError>>,
+}
+
+impl ModelStore {
+    /// An empty store.
+    pub fn new(settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> ModelStore {
+        ModelStore::over(Arc::new(Mutex::new(Tables::new(settings))), hand_over)
+    }
+
+    /// The same store as the next process would find it.
+    pub fn reopen(&self, hand_over: Arc<dyn HandOver>) -> ModelStore {
+        ModelStore::over(self.tables.clone(), hand_over)
+    }
+
+    /// From now on every write fails like this and changes nothing, or none does.
+    pub fn fail_writes(&self, error: Option<StoreError>) {
+        *lock(&self.failing_writes) = error;
+    }
+
+    /// From now on every read fails like this, or none does.
+    pub fn fail_reads(&self, error: Option<StoreError>) {
+        *lock(&self.failing_reads) = error;
+    }
+
+    fn over(tables: Arc<Mutex<Tables>>, hand_over: Arc<dyn HandOver>) -> ModelStore {
+        ModelStore {
+            tables,
+            hand_over,
+            closed: AtomicBool::new(false),
+            failing_writes: Mutex::new(None),
+            failing_reads: Mutex::new(None),
+        }
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
+        self.may(&self.failing_writes)?;
+        Ok(change(&mut lock(&self.tables)))
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {
+        self.may(&self.failing_reads)?;
+        Ok(look(&lock(&self.tables)))
+    }
+
+    fn may(&self, failing: &Mutex<Option<StoreError>>) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(StoreError::Closed);
+        }
+        lock(failing).clone().map_or(Ok(()), Err)
+    }
+
+    /// Hands over under the lock, so that the order is that of the commits.
+    fn accept_and_hand_over(
+        &self,
+        tables: &mut Tables,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+    ) -> Ingest {
+        let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events);
+        if !deliveries.is_empty() {
+            self.hand_over.accepted(deliveries);
+        }
+        ingest
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while holding it")
+}
+
+fn answer<T: Send + 'static>(result: Result<T, StoreError>) -> Answer<T> {
+    Box::pin(ready(result))
+}
+
+impl Store for ModelStore {
+    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Insertion> {
+        answer(self.write(|tables| tables.create_tenant(tenant)))
+    }
+
+    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Replaced> {
+        answer(self.write(|tables| tables.replace_tenant(tenant)))
+    }
+
+    fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
+        answer(self.write(|tables| tables.delete_tenant(&tenant)))
+    }
+
+    fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
+        answer(self.read(|tables| tables.tenant(&tenant)))
+    }
+
+    fn tenants(
+        &self,
+        page: PageRequest<(Timestamp, TenantId)>,
+    ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
+        answer(self.read(|tables| tables.tenants(page)))
+    }
+
+    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<Insertion> {
+        answer(self.write(|tables| tables.create_key(key)))
+    }
+
+    fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
+        answer(self.write(|tables| tables.revoke_key(tenant.as_ref(), key)))
+    }
+
+    fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
+        answer(self.read(|tables| tables.key(hash)))
+    }
+
+    fn keys(
+        &self,
+        tenant: Option<TenantId>,
+        page: PageRequest<KeyId>,
+    ) -> Answer<Page<ApiKey, KeyId>> {
+        answer(self.read(|tables| tables.keys(tenant.as_ref(), page)))
+    }
+
+    fn create_endpoint(
+        &self,
+        _now: Timestamp,
+        endpoint: Endpoint,
+        at_most: u32,
+    ) -> Answer<Insertion> {
+        answer(self.write(|tables| tables.create_endpoint(endpoint, at_most)))
+    }
+
+    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<Replaced> {
+        answer(self.write(|tables| tables.replace_endpoint(endpoint)))
+    }
+
+    fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
+        answer(self.read(|tables| tables.endpoint(endpoint)))
+    }
+
+    fn endpoints(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<EndpointId>,
+    ) -> Answer<Page<EndpointRow, EndpointId>> {
+        answer(self.read(|tables| tables.endpoints(&tenant, page)))
+    }
+
+    fn set_standing(
+        &self,
+        _now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+        health: Option<Health>,
+    ) -> Answer<bool> {
+        answer(self.write(|tables| tables.set_standing(endpoint, standing, reason, health)))
+    }
+
+    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+        answer(self.write(|tables| self.accept_and_hand_over(tables, now, events)))
+    }
+
+    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
+        answer(self.read(|tables| tables.event(&tenant, event)))
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        answer(self.read(|tables| tables.events(&tenant, &filter, page)))
+    }
+
+    fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
+        answer(self.read(|tables| tables.content(event)))
+    }
+
+    fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
+        answer(self.read(|tables| tables.delivery(&tenant, delivery)))
+    }
+
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        answer(self.read(|tables| tables.deliveries(&tenant, &filter, page)))
+    }
+
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+        answer(self.write(|tables| tables.retry(now, &tenant, delivery)))
+    }
+
+    fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
+        done(self.write(|tables| tables.record(now, record, detail)));
+    }
+
+    fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
+        answer(self.read(Tables::unfinished_work))
+    }
+
+    fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Answer<Fetched> {
+        answer(self.read(|tables| tables.fetch(endpoint, due_by, limit, ordered)))
+    }
+
+    fn sweep(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Arc<[DeliveryId]>,
+        limit: usize,
+    ) -> Answer<Swept> {
+        answer(self.write(|tables| tables.sweep(now, endpoint, reason, &except, limit)))
+    }
+
+    fn create_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        filter: ReplayFilter,
+    ) -> Answer<Replay> {
+        answer(self.write(|tables| tables.create_replay(now, tenant, filter)))
+    }
+
+    fn step_replay(
+        &self,
+        now: Timestamp,
+        replay: ReplayId,
+        limit: usize,
+    ) -> Answer<Option<ReplayStep>> {
+        answer(self.write(|tables| tables.step_replay(now, replay, limit)))
+    }
+
+    fn cancel_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        replay: ReplayId,
+    ) -> Answer<Option<Replay>> {
+        answer(self.write(|tables| tables.cancel_replay(now, &tenant, replay)))
+    }
+
+    fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
+        answer(self.read(|tables| tables.replay(&tenant, replay)))
+    }
+
+    fn replays(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<ReplayId>,
+    ) -> Answer<Page<Replay, ReplayId>> {
+        answer(self.read(|tables| tables.replays(&tenant, page)))
+    }
+
+    fn running_replays(&self) -> Answer<Vec<ReplayId>> {
+        answer(self.read(Tables::running_replays))
+    }
+
+    fn counts(&self) -> Counts {
+        lock(&self.tables).counts()
+    }
+
+    fn pending(&self, endpoint: EndpointId) -> u64 {
+        lock(&self.tables).pending(endpoint)
+    }
+
+    fn retrying_since(
+        &self,
+        tenant: Option<TenantId>,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<u64> {
+        answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
+    }
+
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+        answer(self.read(|tables| tables.notices(after, limit)))
+    }
+
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
+        answer(self.write(|tables| tables.tidy(now, retention)))
+    }
+
+    fn probe(&self, _now: Timestamp) -> Answer<()> {
+        answer(self.write(|_| ()))
+    }
+
+    fn close(&self) -> Answer<()> {
+        let first = !self.closed.swap(true, Ordering::SeqCst);
+        answer(if first {
+            Ok(())
+        } else {
+            Err(StoreError::Closed)
+        })
+    }
+
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+}

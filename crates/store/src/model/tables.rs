@@ -1,0 +1,166 @@
+//! Everything the model knows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use posthaste_core::delivery::{Delivery, OrderingKey};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, Mint, ReplayId, TenantId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::time::{Span, Timestamp};
+
+use crate::{
+    AcceptedDelivery, ApiKey, AttemptEntry, Content, EndpointRow, NoticeEntry, Page, PageRequest,
+    Replay, StoreSettings, Tenant,
+};
+
+/// Tells a tenant from an earlier one of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner(pub(super) u64);
+
+#[derive(Debug)]
+pub(super) struct TenantRow {
+    pub(super) owner: Owner,
+    pub(super) tenant: Tenant,
+}
+
+#[derive(Debug)]
+pub(super) struct OwnedEndpoint {
+    pub(super) owner: Owner,
+    pub(super) row: EndpointRow,
+}
+
+#[derive(Debug)]
+pub(super) struct EventRow {
+    pub(super) owner: Owner,
+    pub(super) tenant: TenantId,
+    pub(super) created_at: Timestamp,
+    pub(super) content: Arc<Content>,
+    pub(super) deliver_at: Option<Timestamp>,
+    pub(super) ordering: Option<OrderingKey>,
+    pub(super) only: Option<EndpointId>,
+    pub(super) idempotency_key: Option<String>,
+    /// The deliveries it was accepted with. What a replay adds later is not among them, so that the
+    /// answer to the same event sent again stays the same.
+    pub(super) accepted: Vec<AcceptedDelivery>,
+}
+
+#[derive(Debug)]
+pub(super) struct DeliveryRow {
+    pub(super) delivery: Delivery,
+    pub(super) attempts: Vec<AttemptEntry>,
+}
+
+/// What a replay will send: a delivery, or an event that none was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Target {
+    pub(super) event: EventId,
+    pub(super) endpoint: EndpointId,
+}
+
+#[derive(Debug)]
+pub(super) struct ReplayRow {
+    pub(super) owner: Owner,
+    pub(super) replay: Replay,
+    /// What it has not come to yet.
+    pub(super) left: VecDeque<Target>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) settings: StoreSettings,
+    pub(super) mint: Mint,
+    pub(super) last_owner: Owner,
+    pub(super) tenants: BTreeMap<TenantId, TenantRow>,
+    pub(super) keys: BTreeMap<KeyId, ApiKey>,
+    pub(super) endpoints: BTreeMap<EndpointId, OwnedEndpoint>,
+    pub(super) events: BTreeMap<EventId, EventRow>,
+    pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
+    pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
+    pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
+    pub(super) notices: Vec<NoticeEntry>,
+    /// The last event that tidying looked at.
+    pub(super) tidied_to: Option<EventId>,
+}
+
+impl Tables {
+    pub(super) fn new(settings: StoreSettings) -> Tables {
+        Tables {
+            mint: Mint::new(settings.dice.clone()),
+            settings,
+            last_owner: Owner(0),
+            tenants: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            events: BTreeMap::new(),
+            idempotency: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            replays: BTreeMap::new(),
+            notices: Vec::new(),
+            tidied_to: None,
+        }
+    }
+
+    /// Who stands behind the id of a tenant now, if anybody does.
+    pub(super) fn owner(&self, tenant: &TenantId) -> Option<Owner> {
+        self.tenants.get(tenant).map(|row| row.owner)
+    }
+
+    /// The policy that holds for an endpoint now.
+    pub(super) fn policy(&self, endpoint: EndpointId) -> RetryPolicy {
+        let endpoint = self.endpoints.get(&endpoint);
+        let tenant = endpoint
+            .and_then(|endpoint| self.tenants.get(&endpoint.row.endpoint.tenant))
+            .and_then(|row| row.tenant.default_retry_policy.as_ref());
+        let own = endpoint.and_then(|endpoint| endpoint.row.endpoint.retry_policy.as_ref());
+        self.settings.policy_for(own, tenant)
+    }
+
+    pub(super) fn give_up_after(&self, endpoint: EndpointId) -> Span {
+        self.policy(endpoint).give_up_after
+    }
+
+    /// Deliveries that wait for an endpoint, the earliest first; of several due at once, the least
+    /// id first.
+    pub(super) fn waiting(&self, endpoint: EndpointId) -> Vec<(Timestamp, &Delivery)> {
+        let mut waiting: Vec<(Timestamp, &Delivery)> = self
+            .deliveries
+            .values()
+            .map(|row| &row.delivery)
+            .filter(|delivery| delivery.facts().endpoint == endpoint)
+            .filter_map(|delivery| Some((delivery.wanted_at()?, delivery)))
+            .collect();
+        waiting.sort_by_key(|(at, delivery)| (*at, delivery.id()));
+        waiting
+    }
+
+    /// The delivery of an event to an endpoint. There is at most one.
+    pub(super) fn delivery_of(&self, event: EventId, endpoint: EndpointId) -> Option<&Delivery> {
+        self.deliveries
+            .values()
+            .map(|row| &row.delivery)
+            .find(|delivery| {
+                delivery.facts().event == event && delivery.facts().endpoint == endpoint
+            })
+    }
+}
+
+/// Cuts a page out of rows that come newest first.
+pub(super) fn page<T, K: Ord + Clone>(
+    rows: impl Iterator<Item = (K, T)>,
+    request: PageRequest<K>,
+) -> Page<T, K> {
+    let mut rows = rows
+        .filter(|(key, _)| request.before.as_ref().is_none_or(|before| key < before))
+        .peekable();
+    let mut items = Vec::new();
+    let mut last = None;
+    while items.len() < request.limit
+        && let Some((key, item)) = rows.next()
+    {
+        items.push(item);
+        last = Some(key);
+    }
+    let next = rows.peek().is_some().then_some(last).flatten();
+    Page { items, next }
+}

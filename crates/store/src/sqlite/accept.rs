@@ -1,0 +1,285 @@
+//! Accepting events.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use posthaste_core::delivery::Delivery;
+use posthaste_core::id::{EventId, first_moment};
+use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::events;
+use super::group::{Scene, number, set_number};
+use super::keys::{Key, id_at, key_of, ms, tail_of};
+use super::routes::{Route, TenantRoutes};
+use super::rows;
+use super::schema::meta;
+use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
+
+/// What is to be done about one event of a list.
+enum Plan {
+    /// Store it.
+    Store,
+    /// It is stored already.
+    Stored(EventId),
+    /// It is the same as the one at this place of the list.
+    SameAs(usize),
+}
+
+/// Accepts events of one tenant, all or none.
+pub(super) fn accept(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    events: &[NewEvent],
+) -> rusqlite::Result<Ingest> {
+    let Some(first) = events.first() else {
+        return Ok(Ingest::Done(Vec::new()));
+    };
+    let Some(tenant) = scene.routes.tenant(&first.tenant).cloned() else {
+        return Ok(Ingest::NoSuchTenant);
+    };
+    let plans = match plan(scene.conn, &tenant, events)? {
+        Ok(plans) => plans,
+        Err(conflicts) => return Ok(Ingest::Conflict(conflicts)),
+    };
+    for (event, plan) in events.iter().zip(&plans) {
+        if let (Plan::Store, Some(only)) = (plan, event.only)
+            && !tenant
+                .endpoint(only)
+                .is_some_and(|route| route.takes_part())
+        {
+            return Ok(Ingest::NoSuchEndpoint);
+        }
+    }
+    let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
+    for (event, plan) in events.iter().zip(plans) {
+        let ingested = match plan {
+            Plan::Store => Ingested {
+                fresh: true,
+                event: store(scene, now, &tenant, event)?,
+            },
+            Plan::Stored(id) => Ingested {
+                fresh: false,
+                event: events::accepted(scene.conn, id)?,
+            },
+            Plan::SameAs(place) => Ingested {
+                fresh: false,
+                event: done[place].event.clone(),
+            },
+        };
+        done.push(ingested);
+    }
+    Ok(Ingest::Done(done))
+}
+
+/// Judges every event by its key; those in conflict are the error.
+fn plan(
+    conn: &Connection,
+    tenant: &TenantRoutes,
+    events: &[NewEvent],
+) -> rusqlite::Result<Result<Vec<Plan>, Vec<usize>>> {
+    let mut plans = Vec::with_capacity(events.len());
+    let mut conflicts = Vec::new();
+    let mut earlier: HashMap<&str, (usize, Fingerprint)> = HashMap::new();
+    for (place, event) in events.iter().enumerate() {
+        let Some(idempotency) = &event.idempotency else {
+            plans.push(Plan::Store);
+            continue;
+        };
+        let key = idempotency.key.as_str();
+        let offered = idempotency.fingerprint;
+        if let Some((first, content)) = earlier.get(key) {
+            if *content != offered {
+                conflicts.push(place);
+            }
+            plans.push(Plan::SameAs(*first));
+            continue;
+        }
+        match judge(stored_under(conn, tenant.no, key)?, offered) {
+            ingest::Ingest::New => {
+                earlier.insert(key, (place, offered));
+                plans.push(Plan::Store);
+            }
+            ingest::Ingest::Same(event) => plans.push(Plan::Stored(event)),
+            ingest::Ingest::Conflict(event) => {
+                conflicts.push(place);
+                plans.push(Plan::Stored(event));
+            }
+        }
+    }
+    Ok(if conflicts.is_empty() {
+        Ok(plans)
+    } else {
+        Err(conflicts)
+    })
+}
+
+fn stored_under(
+    conn: &Connection,
+    tenant_no: i64,
+    key: &str,
+) -> rusqlite::Result<Option<(EventId, Fingerprint)>> {
+    conn.prepare_cached(
+        "SELECT event_key, event_tail, fingerprint FROM idempotency \
+         WHERE tenant_no = ?1 AND key = ?2",
+    )?
+    .query_row((tenant_no, key), |row| {
+        let id = EventId(id_at(row.get(0)?, row.get(1)?));
+        Ok((id, Fingerprint::from_bytes(row.get(2)?)))
+    })
+    .optional()
+}
+
+/// Stores an event with its deliveries, and has them handed over.
+fn store(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    tenant: &TenantRoutes,
+    event: &NewEvent,
+) -> rusqlite::Result<AcceptedEvent> {
+    let id: EventId = scene.presses.next(now);
+    let due_at = event.deliver_at.map_or(now, |at| at.max(now));
+    let wanted = |route: &&Arc<Route>| match event.only {
+        Some(only) => route.id == only,
+        None => route.gets(&event.content.event_type),
+    };
+    let mut routes: Vec<&Arc<Route>> = tenant.endpoints.iter().filter(wanted).collect();
+    routes.sort_unstable_by_key(|route| route.id);
+    let mut deliveries = Vec::new();
+    let mut list = events::DeliveryList::default();
+    for route in routes {
+        let delivery = Delivery::schedule(
+            scene.presses.next(now),
+            id,
+            route.id,
+            event.ordering,
+            due_at,
+            route.give_up_after,
+        );
+        list.push(events::Listed {
+            id: delivery.id(),
+            endpoint_no: route.no,
+            added_later: false,
+        });
+        deliveries.push(AcceptedDelivery {
+            id: delivery.id(),
+            endpoint: route.id,
+        });
+        add(scene, &delivery, route.no)?;
+        scene.effects.handed_over.push(HandedOver {
+            delivery,
+            accepted_at: now,
+            content: event.content.clone(),
+        });
+    }
+    insert_event(scene.conn, now, tenant.no, id, event, &list)?;
+    scene.effects.new_rows += 1;
+    if let Some(idempotency) = &event.idempotency {
+        scene
+            .conn
+            .prepare_cached(
+                "INSERT INTO idempotency (tenant_no, key, fingerprint, event_key, event_tail) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                tenant.no,
+                idempotency.key,
+                idempotency.fingerprint.as_bytes(),
+                key_of(id.0),
+                tail_of(id.0),
+            ])?;
+    }
+    let last = scene.presses.last();
+    note_lead(scene, now, key_of(id.0), last)?;
+    Ok(AcceptedEvent {
+        id,
+        event_type: event.content.event_type.clone(),
+        created_at: now,
+        deliveries,
+    })
+}
+
+fn insert_event(
+    conn: &Connection,
+    now: Timestamp,
+    tenant_no: i64,
+    id: EventId,
+    event: &NewEvent,
+    list: &events::DeliveryList,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO events (key, tail, tenant_no, type, created_at, deliver_at, ordering, test, \
+         content_type, idempotency_key, deliveries, payload) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        key_of(id.0),
+        tail_of(id.0),
+        tenant_no,
+        event.content.event_type.as_str(),
+        ms(now),
+        event.deliver_at.map(ms),
+        event.ordering.map(|key| key.0 as i64),
+        event.only.is_some(),
+        event.content.content_type,
+        event.idempotency.as_ref().map(|it| it.key.as_str()),
+        list.as_bytes(),
+        event.content.payload.as_ref(),
+    ])?;
+    Ok(())
+}
+
+/// Adds a new delivery, and counts it.
+pub(super) fn add(
+    scene: &mut Scene<'_>,
+    delivery: &Delivery,
+    endpoint_no: i64,
+) -> rusqlite::Result<()> {
+    rows::insert(scene.conn, delivery, endpoint_no)?;
+    let facts = delivery.facts();
+    let status = rows::status_of(delivery);
+    scene.effects.changes.came(facts.endpoint, status);
+    scene.effects.new_rows += 1;
+    Ok(())
+}
+
+/// Remembers how far keys run ahead of the time at which their events were accepted: by nothing, unless
+/// the clock was set back, very many came at once, or a delivery was made of an old event.
+pub(super) fn note_lead(
+    scene: &mut Scene<'_>,
+    accepted_at: Timestamp,
+    event: Key,
+    delivery: Key,
+) -> rusqlite::Result<()> {
+    let conn = scene.conn;
+    let (events, deliveries) = match scene.memory.leads {
+        Some(leads) => leads,
+        None => (
+            number(conn, meta::EVENT_LEAD)?,
+            number(conn, meta::DELIVERY_LEAD)?,
+        ),
+    };
+    let wanted = (
+        events.max(lead(event, accepted_at)),
+        deliveries.max(lead(delivery, accepted_at)),
+    );
+    if wanted.0 > events {
+        set_number(conn, meta::EVENT_LEAD, wanted.0)?;
+    }
+    if wanted.1 > deliveries {
+        set_number(conn, meta::DELIVERY_LEAD, wanted.1)?;
+    }
+    scene.memory.leads = Some(wanted);
+    Ok(())
+}
+
+/// How many milliseconds a key lies ahead of a time, rounded up so that it seldom changes.
+fn lead(key: Key, at: Timestamp) -> i64 {
+    let moments = key.saturating_sub(first_moment(at) as Key).max(0);
+    let millis = moments >> 12;
+    match millis {
+        0 => 0,
+        some => (some as u64).next_power_of_two() as i64,
+    }
+}

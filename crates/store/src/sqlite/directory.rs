@@ -1,0 +1,262 @@
+//! Tenants and keys.
+
+use posthaste_core::id::{EndpointId, KeyId, TenantId};
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::group::Scene;
+use super::keys::{at, id_bytes, most, ms};
+use super::routes::{TenantRoutes, policy};
+use super::rows::{from_json, parse, to_json};
+use crate::{ApiKey, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
+
+/// The scope of keys that belong to nobody. No tenant has this number.
+const NOBODY: i64 = 0;
+
+/// The number of a tenant that is there.
+pub(super) fn live_tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT no FROM tenants WHERE id = ?1 AND deleted = 0")?
+        .query_row([tenant.as_str()], |row| row.get(0))
+        .optional()
+}
+
+/// Adds a tenant.
+pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite::Result<Insertion> {
+    if scene.routes.tenant(&tenant.id).is_some() {
+        return Ok(Insertion::Taken);
+    }
+    let no = scene.next_no()?;
+    scene
+        .conn
+        .prepare_cached(
+            "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0)",
+        )?
+        .execute(params![
+            no,
+            tenant.id.as_str(),
+            tenant.name,
+            tenant.default_retry_policy.as_ref().map(to_json),
+            to_json(&tenant.limits),
+            ms(tenant.created_at),
+        ])?;
+    let routes = TenantRoutes {
+        no,
+        policy: tenant.default_retry_policy.clone(),
+        endpoints: Vec::new(),
+    };
+    scene.routes.add(tenant.id.clone(), routes);
+    Ok(Insertion::Created)
+}
+
+/// Changes a tenant.
+pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite::Result<Replaced> {
+    let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
+        return Ok(Replaced::Gone);
+    };
+    let changed = scene
+        .conn
+        .prepare_cached(
+            "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, revision = revision + 1 \
+             WHERE no = ?1 AND revision = ?2",
+        )?
+        .execute(params![
+            no,
+            tenant.revision as i64,
+            tenant.name,
+            tenant.default_retry_policy.as_ref().map(to_json),
+            to_json(&tenant.limits),
+        ])?;
+    if changed == 0 {
+        return Ok(Replaced::Outdated);
+    }
+    let settings = scene.settings;
+    scene.routes.change(&tenant.id, |routes| {
+        routes.policy = tenant.default_retry_policy.clone();
+        for route in &mut routes.endpoints {
+            let policy = settings.policy_for(route.policy.as_ref(), routes.policy.as_ref());
+            if route.give_up_after != policy.give_up_after {
+                std::sync::Arc::make_mut(route).give_up_after = policy.give_up_after;
+            }
+        }
+    });
+    Ok(Replaced::Done)
+}
+
+/// Removes a tenant. Its row stays, since what it left behind still names it, but nobody finds it.
+pub(super) fn delete_tenant(
+    scene: &mut Scene<'_>,
+    tenant: &TenantId,
+) -> rusqlite::Result<Option<Vec<EndpointId>>> {
+    let Some(routes) = scene.routes.tenant(tenant).cloned() else {
+        return Ok(None);
+    };
+    let conn = scene.conn;
+    for sql in [
+        "UPDATE tenants SET deleted = 1 WHERE no = ?1",
+        "DELETE FROM keys WHERE scope = ?1",
+        "UPDATE endpoints SET standing = 3, reason = NULL WHERE tenant_no = ?1 AND standing <> 3",
+    ] {
+        conn.prepare_cached(sql)?.execute([routes.no])?;
+    }
+    scene.routes.remove(tenant);
+    let mut deleted: Vec<EndpointId> = routes.endpoints.iter().map(|route| route.id).collect();
+    deleted.sort_unstable();
+    Ok(Some(deleted))
+}
+
+const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision";
+
+fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
+    Ok(Tenant {
+        id: parse(row.get_ref(0)?.as_str()?)?,
+        name: row.get(1)?,
+        default_retry_policy: policy(row.get_ref(2)?.as_str_or_null()?)?,
+        limits: from_json(row.get_ref(3)?.as_str()?)?,
+        created_at: at(row.get(4)?),
+        revision: row.get::<_, i64>(5)? as u64,
+    })
+}
+
+/// A tenant.
+pub(super) fn tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Result<Option<Tenant>> {
+    conn.prepare_cached(&format!(
+        "SELECT {TENANT_COLUMNS} FROM tenants WHERE id = ?1 AND deleted = 0"
+    ))?
+    .query_row([tenant.as_str()], read_tenant)
+    .optional()
+}
+
+/// Tenants, the newest first.
+pub(super) fn tenants(
+    conn: &Connection,
+    page: &PageRequest<(Timestamp, TenantId)>,
+) -> rusqlite::Result<Page<Tenant, (Timestamp, TenantId)>> {
+    let before = page.before.as_ref();
+    let items = conn
+        .prepare_cached(&format!(
+            "SELECT {TENANT_COLUMNS} FROM tenants WHERE deleted = 0 AND \
+             (?1 IS NULL OR (created_at, id) < (?1, ?2)) ORDER BY created_at DESC, id DESC LIMIT ?3"
+        ))?
+        .query_map(
+            params![
+                before.map(|(created_at, _)| ms(*created_at)),
+                before.map(|(_, id)| id.as_str()),
+                one_more(page.limit),
+            ],
+            read_tenant,
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| {
+        (last.created_at, last.id.clone())
+    }))
+}
+
+/// Adds a key.
+pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Result<Insertion> {
+    let scope = match &key.tenant {
+        None => NOBODY,
+        Some(tenant) => match scene.routes.tenant(tenant) {
+            Some(routes) => routes.no,
+            None => return Ok(Insertion::NoSuchTenant),
+        },
+    };
+    let added = scene
+        .conn
+        .prepare_cached(
+            "INSERT INTO keys (id, scope, name, hash, created_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            id_bytes(key.id.0),
+            scope,
+            key.name,
+            key.hash.0,
+            ms(key.created_at),
+        ])?;
+    Ok(if added == 1 {
+        Insertion::Created
+    } else {
+        Insertion::Taken
+    })
+}
+
+/// Revokes a key.
+pub(super) fn revoke_key(
+    scene: &mut Scene<'_>,
+    tenant: Option<&TenantId>,
+    key: KeyId,
+) -> rusqlite::Result<bool> {
+    let scope = match tenant {
+        None => NOBODY,
+        Some(tenant) => match scene.routes.tenant(tenant) {
+            Some(routes) => routes.no,
+            None => return Ok(false),
+        },
+    };
+    let removed = scene
+        .conn
+        .prepare_cached("DELETE FROM keys WHERE id = ?1 AND scope = ?2")?
+        .execute((id_bytes(key.0), scope))?;
+    Ok(removed == 1)
+}
+
+const KEY_COLUMNS: &str = "k.id, t.id, k.name, k.hash, k.created_at \
+    FROM keys k LEFT JOIN tenants t ON t.no = k.scope";
+
+fn read_key(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
+    Ok(ApiKey {
+        id: KeyId(u128::from_be_bytes(row.get(0)?)),
+        tenant: row.get_ref(1)?.as_str_or_null()?.map(parse).transpose()?,
+        name: row.get(2)?,
+        hash: KeyHash(row.get(3)?),
+        created_at: at(row.get(4)?),
+    })
+}
+
+/// The key with this hash.
+pub(super) fn key(conn: &Connection, hash: KeyHash) -> rusqlite::Result<Option<ApiKey>> {
+    conn.prepare_cached(&format!("SELECT {KEY_COLUMNS} WHERE k.hash = ?1"))?
+        .query_row([hash.0], read_key)
+        .optional()
+}
+
+/// Keys of a tenant, or of nobody.
+pub(super) fn keys(
+    conn: &Connection,
+    tenant: Option<&TenantId>,
+    page: PageRequest<KeyId>,
+) -> rusqlite::Result<Page<ApiKey, KeyId>> {
+    let scope = match tenant {
+        None => Some(NOBODY),
+        Some(tenant) => live_tenant(conn, tenant)?,
+    };
+    let items = conn
+        .prepare_cached(&format!(
+            "SELECT {KEY_COLUMNS} WHERE k.scope = ?1 AND (?2 IS NULL OR k.id < ?2) \
+             ORDER BY k.id DESC LIMIT ?3"
+        ))?
+        .query_map(
+            params![
+                scope,
+                page.before.map(|id| id_bytes(id.0)),
+                one_more(page.limit)
+            ],
+            read_key,
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// One row more than fits on a page tells whether there is another page.
+pub(super) fn one_more(limit: usize) -> i64 {
+    most(limit).saturating_add(1)
+}
+
+/// A page of what was found, one more than fits on it.
+pub(super) fn cut<T, K>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> K) -> Page<T, K> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(name);
+    Page { items, next }
+}

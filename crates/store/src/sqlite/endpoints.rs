@@ -1,0 +1,296 @@
+//! Endpoints.
+
+use std::sync::Arc;
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::{Health, RateLimit, Standing};
+use posthaste_core::time::Span;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::codes::Code;
+use super::directory::{cut, live_tenant, one_more};
+use super::group::Scene;
+use super::keys::{at, id_bytes, ms};
+use super::routes::{Route, policy, read_patterns};
+use super::rows::{endpoint_id, from_json, parse, to_json};
+use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced};
+
+/// Adds an endpoint.
+pub(super) fn create(
+    scene: &mut Scene<'_>,
+    endpoint: &Endpoint,
+    at_most: u32,
+) -> rusqlite::Result<Insertion> {
+    let Some(tenant) = scene.routes.tenant(&endpoint.tenant).cloned() else {
+        return Ok(Insertion::NoSuchTenant);
+    };
+    if find(scene.conn, endpoint.id)?.is_some() {
+        return Ok(Insertion::Taken);
+    }
+    if tenant.endpoints.len() >= at_most as usize {
+        return Ok(Insertion::TooMany);
+    }
+    let no = scene.next_no()?;
+    scene
+        .conn
+        .prepare_cached(
+            "INSERT INTO endpoints (no, id, tenant_no, standing, tripped, health_revision, health, \
+             created_at, revision, url, description, event_types, policy, timeout_ms, \
+             max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, owner_email) \
+             VALUES (?1, ?2, ?3, 0, 0, 0, ?4, ?5, 0, '', '', '[]', NULL, 0, 0, 0, 0, 0, x'', x'', \
+             NULL)",
+        )?
+        .execute(params![
+            no,
+            id_bytes(endpoint.id.0),
+            tenant.no,
+            to_json(&Health::default()),
+            ms(endpoint.created_at),
+        ])?;
+    configure(scene.conn, no, endpoint)?;
+    let give_up_after = scene
+        .settings
+        .policy_for(endpoint.retry_policy.as_ref(), tenant.policy.as_ref())
+        .give_up_after;
+    let route = Arc::new(Route {
+        no,
+        id: endpoint.id,
+        standing: Standing::Enabled,
+        patterns: endpoint.event_types.clone(),
+        policy: endpoint.retry_policy.clone(),
+        give_up_after,
+    });
+    drop(tenant);
+    // Numbers only grow, so the list stays sorted.
+    scene
+        .routes
+        .change(&endpoint.tenant, |routes| routes.endpoints.push(route));
+    Ok(Insertion::Created)
+}
+
+/// Changes how an endpoint is configured.
+pub(super) fn replace(scene: &mut Scene<'_>, endpoint: &Endpoint) -> rusqlite::Result<Replaced> {
+    let Some(found) = find(scene.conn, endpoint.id)? else {
+        return Ok(Replaced::Gone);
+    };
+    if found.standing == Standing::Deleted {
+        return Ok(Replaced::Gone);
+    }
+    if found.revision != endpoint.revision {
+        return Ok(Replaced::Outdated);
+    }
+    configure(scene.conn, found.no, endpoint)?;
+    scene
+        .conn
+        .prepare_cached("UPDATE endpoints SET revision = revision + 1 WHERE no = ?1")?
+        .execute([found.no])?;
+    let settings = scene.settings;
+    let own = endpoint.retry_policy.as_ref();
+    scene.routes.change(&found.tenant, |routes| {
+        let give_up_after = settings
+            .policy_for(own, routes.policy.as_ref())
+            .give_up_after;
+        if let Ok(place) = routes
+            .endpoints
+            .binary_search_by_key(&found.no, |route| route.no)
+        {
+            let route = Arc::make_mut(&mut routes.endpoints[place]);
+            route.patterns = endpoint.event_types.clone();
+            route.policy = endpoint.retry_policy.clone();
+            route.give_up_after = give_up_after;
+        }
+    });
+    Ok(Replaced::Done)
+}
+
+fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Result<()> {
+    let patterns: Vec<String> = endpoint
+        .event_types
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    conn.prepare_cached(
+        "UPDATE endpoints SET url = ?2, description = ?3, event_types = ?4, policy = ?5, \
+         timeout_ms = ?6, max_in_flight = ?7, per_second = ?8, burst = ?9, ordered = ?10, \
+         sealed_headers = ?11, sealed_keys = ?12, owner_email = ?13 WHERE no = ?1",
+    )?
+    .execute(params![
+        no,
+        endpoint.url,
+        endpoint.description,
+        to_json(&patterns),
+        endpoint.retry_policy.as_ref().map(to_json),
+        endpoint.timeout.as_millis() as i64,
+        endpoint.max_in_flight,
+        endpoint.rate.per_second,
+        endpoint.rate.burst,
+        endpoint.ordered,
+        endpoint.sealed_headers,
+        endpoint.sealed_keys,
+        endpoint.owner_email,
+    ])?;
+    Ok(())
+}
+
+/// What a writer wants to know of an endpoint.
+pub(super) struct Found {
+    pub(super) no: i64,
+    pub(super) tenant_no: i64,
+    pub(super) tenant: TenantId,
+    pub(super) standing: Standing,
+    pub(super) revision: u64,
+}
+
+/// The endpoint with this id, deleted or not.
+pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option<Found>> {
+    conn.prepare_cached(
+        "SELECT e.no, t.id, e.standing, e.revision, e.tenant_no FROM endpoints e \
+         JOIN tenants t ON t.no = e.tenant_no WHERE e.id = ?1",
+    )?
+    .query_row([id_bytes(id.0)], |row| {
+        Ok(Found {
+            no: row.get(0)?,
+            tenant: parse(row.get_ref(1)?.as_str()?)?,
+            standing: row.get::<_, Code<Standing>>(2)?.0,
+            revision: row.get::<_, i64>(3)? as u64,
+            tenant_no: row.get(4)?,
+        })
+    })
+    .optional()
+}
+
+/// Writes down how an endpoint stands, unless it is deleted, and its health if that is newer.
+pub(super) fn set_standing(
+    scene: &mut Scene<'_>,
+    endpoint: EndpointId,
+    standing: Standing,
+    reason: Option<DisabledReason>,
+    health: Option<&Health>,
+) -> rusqlite::Result<bool> {
+    let Some(found) = find(scene.conn, endpoint)? else {
+        return Ok(false);
+    };
+    if let Some(health) = health {
+        remember(scene.conn, found.no, health)?;
+    }
+    stand(scene, &found, standing, reason)?;
+    Ok(true)
+}
+
+/// Changes how an endpoint stands. What is deleted stays deleted.
+pub(super) fn stand(
+    scene: &mut Scene<'_>,
+    found: &Found,
+    standing: Standing,
+    reason: Option<DisabledReason>,
+) -> rusqlite::Result<()> {
+    if found.standing == Standing::Deleted {
+        return Ok(());
+    }
+    let reason = reason.filter(|_| standing == Standing::Disabled);
+    scene
+        .conn
+        .prepare_cached("UPDATE endpoints SET standing = ?2, reason = ?3 WHERE no = ?1")?
+        .execute(params![
+            found.no,
+            Code(standing),
+            reason.as_ref().map(to_json)
+        ])?;
+    match standing {
+        Standing::Deleted => scene.routes.change(&found.tenant, |routes| {
+            routes.endpoints.retain(|route| route.no != found.no);
+        }),
+        Standing::Enabled | Standing::Paused | Standing::Disabled => {
+            scene
+                .routes
+                .change_endpoint(&found.tenant, found.no, |route| route.standing = standing)
+        }
+    }
+    Ok(())
+}
+
+/// Writes down the health of an endpoint, if it is newer than what is stored.
+pub(super) fn remember(conn: &Connection, no: i64, health: &Health) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE endpoints SET health = ?2, health_revision = ?3, tripped = ?4 \
+         WHERE no = ?1 AND health_revision < ?3",
+    )?
+    .execute(params![
+        no,
+        to_json(health),
+        i64::try_from(health.revision).unwrap_or(i64::MAX),
+        health.trip.is_some(),
+    ])?;
+    Ok(())
+}
+
+const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
+    e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
+    e.owner_email, e.created_at, e.revision, e.standing, e.reason, e.health \
+    FROM endpoints e JOIN tenants t ON t.no = e.tenant_no";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
+    Ok(EndpointRow {
+        endpoint: Endpoint {
+            id: endpoint_id(row, 0)?,
+            tenant: parse(row.get_ref(1)?.as_str()?)?,
+            url: row.get(2)?,
+            description: row.get(3)?,
+            event_types: read_patterns(row.get_ref(4)?.as_str()?)?,
+            retry_policy: policy(row.get_ref(5)?.as_str_or_null()?)?,
+            timeout: Span::from_millis(row.get::<_, i64>(6)? as u64),
+            max_in_flight: row.get(7)?,
+            rate: RateLimit {
+                per_second: row.get(8)?,
+                burst: row.get(9)?,
+            },
+            ordered: row.get(10)?,
+            sealed_headers: row.get(11)?,
+            sealed_keys: row.get(12)?,
+            owner_email: row.get(13)?,
+            created_at: at(row.get(14)?),
+            revision: row.get::<_, i64>(15)? as u64,
+        },
+        standing: row.get::<_, Code<Standing>>(16)?.0,
+        disabled_reason: row
+            .get_ref(17)?
+            .as_str_or_null()?
+            .map(from_json)
+            .transpose()?,
+        health: from_json(row.get_ref(18)?.as_str()?)?,
+    })
+}
+
+/// An endpoint, deleted ones too.
+pub(super) fn endpoint(
+    conn: &Connection,
+    endpoint: EndpointId,
+) -> rusqlite::Result<Option<EndpointRow>> {
+    conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE e.id = ?1"))?
+        .query_row([id_bytes(endpoint.0)], read)
+        .optional()
+}
+
+/// Endpoints of a tenant that are not deleted, the newest first.
+pub(super) fn endpoints(
+    conn: &Connection,
+    tenant: &TenantId,
+    page: PageRequest<EndpointId>,
+) -> rusqlite::Result<Page<EndpointRow, EndpointId>> {
+    let tenant_no = live_tenant(conn, tenant)?;
+    let items = conn
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} WHERE e.tenant_no = ?1 AND e.standing <> 3 \
+             AND (?2 IS NULL OR e.id < ?2) ORDER BY e.id DESC LIMIT ?3"
+        ))?
+        .query_map(
+            params![
+                tenant_no,
+                page.before.map(|id| id_bytes(id.0)),
+                one_more(page.limit)
+            ],
+            read,
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| last.endpoint.id))
+}

@@ -1,0 +1,186 @@
+//! Reading events.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::id::{DeliveryId, EventId, TenantId};
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::directory::live_tenant;
+use super::keys::{Key, at, id_at, key_of, look_up, tail_of};
+use super::rows::{endpoint_id, parse};
+use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
+
+/// The columns that [`read`] wants.
+pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
+    idempotency_key, deliveries, payload, tenant_no";
+
+/// The deliveries of an event, as they lie in its row: for each its key, its tail, and the number of
+/// its endpoint. So nobody needs an index of deliveries by event.
+///
+/// What a replay added later is marked: it is not part of what the event was accepted with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeliveryList(Vec<u8>);
+
+const ENTRY_BYTES: usize = 24;
+
+/// One delivery of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) id: DeliveryId,
+    pub(super) endpoint_no: i64,
+    pub(super) added_later: bool,
+}
+
+impl DeliveryList {
+    /// A list as it was stored.
+    pub(super) fn from_bytes(bytes: Vec<u8>) -> DeliveryList {
+        DeliveryList(bytes)
+    }
+
+    /// Adds a delivery.
+    pub(super) fn push(&mut self, listed: Listed) {
+        // Numbers of endpoints are above zero, so the sign is free.
+        let marked = if listed.added_later {
+            -listed.endpoint_no
+        } else {
+            listed.endpoint_no
+        };
+        for part in [key_of(listed.id.0), tail_of(listed.id.0), marked] {
+            self.0.extend_from_slice(&part.to_le_bytes());
+        }
+    }
+
+    /// As it is stored.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The deliveries.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Listed> {
+        self.0.chunks_exact(ENTRY_BYTES).map(|entry| {
+            let part = |place: usize| {
+                let bytes = &entry[place * 8..place * 8 + 8];
+                i64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+            };
+            Listed {
+                id: DeliveryId(id_at(part(0), part(1))),
+                endpoint_no: part(2).abs(),
+                added_later: part(2) < 0,
+            }
+        })
+    }
+}
+
+/// Reads an event from a row of [`COLUMNS`].
+pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredEvent> {
+    let event_type: posthaste_core::subscription::EventType = parse(row.get_ref(2)?.as_str()?)?;
+    let list = DeliveryList::from_bytes(row.get(7)?);
+    Ok(StoredEvent {
+        event: AcceptedEvent {
+            id: EventId(id_at(row.get(0)?, row.get(1)?)),
+            event_type: event_type.clone(),
+            created_at: at(row.get(3)?),
+            deliveries: with_endpoints(conn, &list)?,
+        },
+        deliver_at: row.get::<_, Option<i64>>(4)?.map(at),
+        content: Arc::new(Content {
+            event_type,
+            content_type: row.get(5)?,
+            payload: Bytes::from(row.get::<_, Vec<u8>>(8)?),
+        }),
+        idempotency_key: row.get(6)?,
+    })
+}
+
+/// What an event was accepted with.
+fn with_endpoints(
+    conn: &Connection,
+    list: &DeliveryList,
+) -> rusqlite::Result<Vec<AcceptedDelivery>> {
+    let mut endpoint = conn.prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?;
+    list.iter()
+        .filter(|listed| !listed.added_later)
+        .map(|listed| {
+            let endpoint = endpoint.query_row([listed.endpoint_no], |row| endpoint_id(row, 0))?;
+            Ok(AcceptedDelivery {
+                id: listed.id,
+                endpoint,
+            })
+        })
+        .collect()
+}
+
+/// An event that is known to be there.
+pub(super) fn accepted(conn: &Connection, id: EventId) -> rusqlite::Result<AcceptedEvent> {
+    conn.prepare_cached("SELECT type, created_at, deliveries FROM events WHERE key = ?1")?
+        .query_row([key_of(id.0)], |row| {
+            let list = DeliveryList::from_bytes(row.get(2)?);
+            Ok(AcceptedEvent {
+                id,
+                event_type: parse(row.get_ref(0)?.as_str()?)?,
+                created_at: at(row.get(1)?),
+                deliveries: with_endpoints(conn, &list)?,
+            })
+        })
+}
+
+/// An event of a tenant.
+pub(super) fn event(
+    conn: &Connection,
+    tenant: &TenantId,
+    id: EventId,
+) -> rusqlite::Result<Option<StoredEvent>> {
+    let (Some(tenant_no), Some((key, tail))) = (live_tenant(conn, tenant)?, look_up(id.0)) else {
+        return Ok(None);
+    };
+    conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM events WHERE key = ?1 AND tail = ?2 AND tenant_no = ?3"
+    ))?
+    .query_row((key, tail, tenant_no), |row| read(conn, row))
+    .optional()
+}
+
+/// The deliveries of an event of a tenant.
+pub(super) fn deliveries_of(
+    conn: &Connection,
+    tenant_no: i64,
+    id: EventId,
+) -> rusqlite::Result<Vec<Key>> {
+    let Some((key, tail)) = look_up(id.0) else {
+        return Ok(Vec::new());
+    };
+    let list = conn
+        .prepare_cached(
+            "SELECT deliveries FROM events WHERE key = ?1 AND tail = ?2 AND tenant_no = ?3",
+        )?
+        .query_row((key, tail, tenant_no), |row| row.get(0))
+        .optional()?
+        .map(DeliveryList::from_bytes)
+        .unwrap_or_default();
+    let keys = list.iter().map(|listed| key_of(listed.id.0)).collect();
+    Ok(keys)
+}
+
+/// What an event carries, and when it was accepted.
+pub(super) fn content(
+    conn: &Connection,
+    id: EventId,
+) -> rusqlite::Result<Option<(Timestamp, Arc<Content>)>> {
+    let Some((key, tail)) = look_up(id.0) else {
+        return Ok(None);
+    };
+    conn.prepare_cached(
+        "SELECT created_at, type, content_type, payload FROM events WHERE key = ?1 AND tail = ?2",
+    )?
+    .query_row((key, tail), |row| {
+        let content = Content {
+            event_type: parse(row.get_ref(1)?.as_str()?)?,
+            content_type: row.get(2)?,
+            payload: Bytes::from(row.get::<_, Vec<u8>>(3)?),
+        };
+        Ok((at(row.get(0)?), Arc::new(content)))
+    })
+    .optional()
+}

@@ -1,0 +1,56 @@
+//! Faults on purpose, and figures to see them by: for tests.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rusqlite::ffi;
+
+/// What is to go wrong, and what happened so far.
+#[derive(Debug, Default)]
+pub struct Faults {
+    fail_commit: AtomicBool,
+    max_pages: AtomicU32,
+    commits: AtomicU64,
+    operations: AtomicU64,
+}
+
+impl Faults {
+    /// The next commit fails as if the disk had.
+    pub fn fail_next_commit(&self) {
+        self.fail_commit.store(true, Ordering::SeqCst);
+    }
+
+    /// The file may not grow beyond so many pages; 0 lifts the limit.
+    pub fn limit_pages(&self, pages: u32) {
+        self.max_pages.store(pages, Ordering::SeqCst);
+    }
+
+    /// How many transactions were committed for callers.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// How many operations they held.
+    pub fn operations(&self) -> u64 {
+        self.operations.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn before_commit(&self) -> rusqlite::Result<()> {
+        if self.fail_commit.swap(false, Ordering::SeqCst) {
+            return Err(rusqlite::Error::SqliteFailure(
+                ffi::Error::new(ffi::SQLITE_IOERR_FSYNC),
+                Some("the disk failed, as it was told to".to_owned()),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn committed(&self, operations: usize) {
+        self.commits.fetch_add(1, Ordering::SeqCst);
+        self.operations
+            .fetch_add(operations as u64, Ordering::SeqCst);
+    }
+
+    pub(super) fn max_pages(&self) -> u32 {
+        self.max_pages.load(Ordering::SeqCst)
+    }
+}

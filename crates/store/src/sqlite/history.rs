@@ -1,0 +1,171 @@
+//! What happened, by tenant and by endpoint.
+//!
+//! An index over everything that ever ended, kept up to date with every delivery, costs four times what
+//! the delivery itself costs: each entry dirties a page of its own. So it is filled later, a sorted piece
+//! at a time. Whoever reads looks at the rows past the mark one by one, and finds the rest here.
+//!
+//! A piece is read and sorted at once but written in several steps, so that no transaction takes long; the
+//! mark moves with the last step. What lies past the mark in the history does not count.
+
+use rusqlite::Connection;
+
+use super::group::{number, set_number};
+use super::keys::{Key, most};
+use super::schema::meta;
+
+/// So many rows past the mark make a piece.
+const PIECE: usize = 16_384;
+/// So many entries are written in one step.
+const STEP: usize = 4_096;
+
+/// One entry: a tenant's or an endpoint's number, and a key.
+type Entry = (i64, Key);
+
+/// How far the history is, and the piece under way.
+#[derive(Debug)]
+pub(super) struct History {
+    /// Rows past the marks, events and deliveries together.
+    waiting: usize,
+    /// Do not try before so many wait.
+    threshold: usize,
+    piece: Option<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    events: Vec<Entry>,
+    deliveries: Vec<Entry>,
+    events_up_to: Key,
+    deliveries_up_to: Key,
+    rows: usize,
+}
+
+impl History {
+    /// Counts what waits.
+    pub(super) fn load(conn: &Connection) -> rusqlite::Result<History> {
+        let past = |table: &str, mark: &str| -> rusqlite::Result<i64> {
+            let mark = number(conn, mark)?;
+            let sql = format!("SELECT count(*) FROM {table} WHERE key > ?1");
+            conn.query_row(&sql, [mark], |row| row.get(0))
+        };
+        let waiting =
+            past("events", meta::EVENTS_UP_TO)? + past("deliveries", meta::DELIVERIES_UP_TO)?;
+        Ok(History {
+            waiting: waiting as usize,
+            threshold: 2 * PIECE,
+            piece: None,
+        })
+    }
+
+    /// So many rows came.
+    pub(super) fn note_new(&mut self, rows: usize) {
+        self.waiting += rows;
+    }
+
+    /// Whether there is enough to do.
+    pub(super) fn is_behind(&self) -> bool {
+        self.piece.is_some() || self.waiting >= self.threshold
+    }
+
+    /// Forgets the piece under way: what it has written is written again.
+    pub(super) fn start_over(&mut self) {
+        self.piece = None;
+    }
+
+    /// Leaves it alone for a while.
+    pub(super) fn rest(&mut self) {
+        self.threshold = self.waiting + PIECE;
+    }
+
+    /// Writes a step, within a transaction.
+    pub(super) fn step(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        let mut piece = match self.piece.take() {
+            Some(piece) => piece,
+            None => Piece::gather(conn)?,
+        };
+        if piece.write(conn)? {
+            // Nothing found means that what was counted has been removed.
+            self.waiting = match piece.rows {
+                0 => 0,
+                rows => self.waiting.saturating_sub(rows),
+            };
+            self.threshold = 2 * PIECE;
+        } else {
+            self.piece = Some(piece);
+        }
+        Ok(())
+    }
+
+    /// Finishes the piece under way, within a transaction. What is removed after that is in no piece.
+    pub(super) fn settle(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        while self.piece.is_some() {
+            self.step(conn)?;
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    fn gather(conn: &Connection) -> rusqlite::Result<Piece> {
+        let mut piece = Piece {
+            events: Vec::with_capacity(PIECE),
+            deliveries: Vec::with_capacity(2 * PIECE),
+            events_up_to: number(conn, meta::EVENTS_UP_TO)?,
+            deliveries_up_to: number(conn, meta::DELIVERIES_UP_TO)?,
+            rows: 0,
+        };
+        let mut events = conn.prepare_cached(
+            "SELECT key, tenant_no FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
+        )?;
+        let mut rows = events.query((piece.events_up_to, most(PIECE)))?;
+        while let Some(row) = rows.next()? {
+            piece.events_up_to = row.get(0)?;
+            piece.events.push((row.get(1)?, piece.events_up_to));
+            piece.rows += 1;
+        }
+        let mut deliveries = conn.prepare_cached(
+            "SELECT d.key, d.endpoint_no, e.tenant_no FROM deliveries d \
+             JOIN endpoints e ON e.no = d.endpoint_no WHERE d.key > ?1 ORDER BY d.key LIMIT ?2",
+        )?;
+        let mut rows = deliveries.query((piece.deliveries_up_to, most(PIECE)))?;
+        while let Some(row) = rows.next()? {
+            let key = row.get(0)?;
+            piece.deliveries_up_to = key;
+            piece.deliveries.push((row.get(1)?, key));
+            piece.deliveries.push((row.get(2)?, key));
+            piece.rows += 1;
+        }
+        // The last come first, since they are taken from the end.
+        piece.events.sort_unstable_by(|a, b| b.cmp(a));
+        piece.deliveries.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(piece)
+    }
+
+    /// Writes up to a step's worth. Says whether the piece is complete.
+    fn write(&mut self, conn: &Connection) -> rusqlite::Result<bool> {
+        let mut room = STEP;
+        for (entries, sql) in [
+            (
+                &mut self.events,
+                "INSERT OR IGNORE INTO event_history (scope, key) VALUES (?1, ?2)",
+            ),
+            (
+                &mut self.deliveries,
+                "INSERT OR IGNORE INTO delivery_history (scope, key) VALUES (?1, ?2)",
+            ),
+        ] {
+            let mut insert = conn.prepare_cached(sql)?;
+            let kept = entries.len().saturating_sub(room);
+            room -= entries.len() - kept;
+            for entry in entries.drain(kept..).rev() {
+                insert.execute(entry)?;
+            }
+        }
+        let complete = self.events.is_empty() && self.deliveries.is_empty();
+        if complete {
+            set_number(conn, meta::EVENTS_UP_TO, self.events_up_to)?;
+            set_number(conn, meta::DELIVERIES_UP_TO, self.deliveries_up_to)?;
+        }
+        Ok(complete)
+    }
+}

@@ -1,0 +1,338 @@
+//! Lists of deliveries and events, a page at a time.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId, first_moment};
+use posthaste_core::subscription::EventType;
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::codes::Code;
+use super::directory::live_tenant;
+use super::endpoints;
+use super::events;
+use super::group::number;
+use super::keys::{Key, PAST_ALL, at, id_at, key_of, look_up, ms};
+use super::replays::Target;
+use super::rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
+use super::schema::meta;
+use super::walk::{Direction, Range, RowStatusGroup, Scope, Source};
+use crate::{
+    AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
+    StoredStatus,
+};
+
+/// How many rows one page looks at. After that it ends, with what it found.
+const MAX_LOOKED_AT: usize = 20_000;
+/// How many keys are read at once, at least.
+const MIN_KEYS: usize = 64;
+
+/// A delivery with what its event and its endpoint add to it.
+struct Candidate<'row, 'stmt> {
+    row: &'row Row<'stmt>,
+}
+
+const ADDED: &str = "v.type, v.created_at, (e.standing = 1 OR e.tripped), d.kind, t.id, e.tenant_no \
+    FROM deliveries d JOIN endpoints e ON e.no = d.endpoint_no JOIN events v ON v.key = d.event_key \
+    JOIN tenants t ON t.no = e.tenant_no WHERE d.key = ?1";
+
+/// What a delivery is looked for by, besides where it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) tenant_no: i64,
+    pub(super) endpoint_no: Option<i64>,
+    pub(super) status: Option<StoredStatus>,
+    pub(super) event_type: Option<EventType>,
+    pub(super) error_kind: Option<FailureKind>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Candidate<'_, '_> {
+    fn matches(&self, wanted: &Wanted) -> rusqlite::Result<bool> {
+        let row = self.row;
+        if row.get::<_, i64>(COLUMN_COUNT + 5)? != wanted.tenant_no {
+            return Ok(false);
+        }
+        if let Some(no) = wanted.endpoint_no
+            && row.get::<_, i64>(17)? != no
+        {
+            return Ok(false);
+        }
+        if let Some(status) = wanted.status {
+            let holds = row.get(COLUMN_COUNT + 2)?;
+            let found = row.get::<_, Code<super::codes::RowStatus>>(4)?.0;
+            if found.shown(holds) != status {
+                return Ok(false);
+            }
+        }
+        if let Some(event_type) = &wanted.event_type
+            && row.get_ref(COLUMN_COUNT)?.as_str()? != event_type.as_str()
+        {
+            return Ok(false);
+        }
+        if let Some(kind) = wanted.error_kind {
+            let found: Option<Code<FailureKind>> = row.get(COLUMN_COUNT + 3)?;
+            if found.map(|found| found.0) != Some(kind) {
+                return Ok(false);
+            }
+        }
+        let created_at: i64 = row.get(COLUMN_COUNT + 1)?;
+        Ok(wanted.since.is_none_or(|since| created_at >= ms(since))
+            && wanted.until.is_none_or(|until| created_at < ms(until)))
+    }
+
+    fn read(&self) -> rusqlite::Result<StoredDelivery> {
+        let found = rows::read(self.row)?;
+        Ok(StoredDelivery {
+            last_attempt: found.last_attempt()?,
+            delivery: found.delivery,
+            tenant: parse(self.row.get_ref(COLUMN_COUNT + 4)?.as_str()?)?,
+            event_type: parse(self.row.get_ref(COLUMN_COUNT)?.as_str()?)?,
+            created_at: at(self.row.get(COLUMN_COUNT + 1)?),
+            endpoint_holds: self.row.get(COLUMN_COUNT + 2)?,
+        })
+    }
+}
+
+/// The delivery with this key, if it is wanted, as `read` sees it.
+fn look_at<T>(
+    conn: &Connection,
+    key: Key,
+    wanted: &Wanted,
+    read: impl FnOnce(&Candidate<'_, '_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let found = conn
+        .prepare_cached(&format!("SELECT {COLUMNS}, {ADDED}"))?
+        .query_row([key], |row| {
+            let candidate = Candidate { row };
+            if candidate.matches(wanted)? {
+                read(&candidate).map(Some)
+            } else {
+                Ok(None)
+            }
+        })
+        .optional()?;
+    Ok(found.flatten())
+}
+
+/// The delivery with this key, if it is wanted.
+fn wanted_at(
+    conn: &Connection,
+    key: Key,
+    wanted: &Wanted,
+) -> rusqlite::Result<Option<StoredDelivery>> {
+    look_at(conn, key, wanted, |candidate| candidate.read())
+}
+
+/// The event and the endpoint of the delivery with this key, if it is wanted.
+pub(super) fn target_at(
+    conn: &Connection,
+    key: Key,
+    wanted: &Wanted,
+) -> rusqlite::Result<Option<Target>> {
+    look_at(conn, key, wanted, |candidate| {
+        Ok(Target {
+            event: candidate.row.get(2)?,
+            endpoint: rows::endpoint_id(candidate.row, 16)?,
+            endpoint_no: candidate.row.get(17)?,
+        })
+    })
+}
+
+/// A delivery of a tenant, and its attempts.
+pub(super) fn delivery(
+    conn: &Connection,
+    tenant: &TenantId,
+    id: DeliveryId,
+) -> rusqlite::Result<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
+    let (Some(tenant_no), Some((key, _))) = (live_tenant(conn, tenant)?, look_up(id.0)) else {
+        return Ok(None);
+    };
+    let wanted = Wanted {
+        tenant_no,
+        ..Wanted::default()
+    };
+    let found = wanted_at(conn, key, &wanted)?.filter(|found| found.delivery.id() == id);
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let mut attempts = conn
+        .prepare_cached("SELECT entry FROM attempts WHERE delivery_key = ?1 ORDER BY number")?
+        .query_map([key], |row| from_json(row.get_ref(0)?.as_str()?))?
+        .collect::<rusqlite::Result<Vec<AttemptEntry>>>()?;
+    attempts.extend(found.last_attempt.clone());
+    Ok(Some((found, attempts)))
+}
+
+/// The keys that what was accepted in this time can have.
+pub(super) fn keys_between(
+    conn: &Connection,
+    lead: &str,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) -> rusqlite::Result<Range> {
+    let below = match until {
+        None => PAST_ALL,
+        Some(until) => {
+            let lead = number(conn, lead)? as u64;
+            first_moment(Timestamp(until.0.saturating_add(lead))) as Key
+        }
+    };
+    Ok(Range {
+        above: since.map_or(-1, |since| first_moment(since) as Key - 1),
+        below,
+    })
+}
+
+/// Where deliveries of a status lie.
+pub(super) fn group_of(status: StoredStatus) -> RowStatusGroup {
+    match status {
+        StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => {
+            RowStatusGroup::Waiting
+        }
+        StoredStatus::Failed => RowStatusGroup::Failed,
+        StoredStatus::Succeeded | StoredStatus::Cancelled => RowStatusGroup::Done,
+    }
+}
+
+/// The number of an endpoint of a tenant.
+pub(super) fn endpoint_of(
+    conn: &Connection,
+    tenant_no: i64,
+    endpoint: EndpointId,
+) -> rusqlite::Result<Option<i64>> {
+    let found = endpoints::find(conn, endpoint)?;
+    Ok(found
+        .filter(|found| found.tenant_no == tenant_no)
+        .map(|found| found.no))
+}
+
+/// Deliveries of a tenant.
+pub(super) fn deliveries(
+    conn: &Connection,
+    tenant: &TenantId,
+    filter: DeliveryFilter,
+    page: PageRequest<DeliveryId>,
+) -> rusqlite::Result<Page<StoredDelivery, DeliveryId>> {
+    let nothing = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    let Some(tenant_no) = live_tenant(conn, tenant)? else {
+        return Ok(nothing);
+    };
+    let endpoint_no = match filter.endpoint {
+        None => None,
+        Some(endpoint) => match endpoint_of(conn, tenant_no, endpoint)? {
+            Some(no) => Some(no),
+            None => return Ok(nothing),
+        },
+    };
+    let scope = endpoint_no.map_or(Scope::Tenant(tenant_no), Scope::Endpoint);
+    let source = match filter.event {
+        Some(event) => Source::Listed(events::deliveries_of(conn, tenant_no, event)?),
+        None => Source::of_status(conn, scope, filter.status.map(group_of))?,
+    };
+    let mut range = keys_between(conn, meta::DELIVERY_LEAD, filter.since, filter.until)?;
+    if let Some(before) = page.before {
+        range.below = range.below.min(key_of(before.0));
+    }
+    let wanted = Wanted {
+        tenant_no,
+        endpoint_no,
+        status: filter.status,
+        event_type: filter.event_type,
+        error_kind: filter.error_kind,
+        since: filter.since,
+        until: filter.until,
+    };
+    let (items, next) = search(conn, &source, range, page.limit, |key| {
+        wanted_at(conn, key, &wanted)
+    })?;
+    Ok(Page {
+        items,
+        next: next.map(|key| DeliveryId(id_at(key, 0))),
+    })
+}
+
+/// Events of a tenant.
+pub(super) fn events(
+    conn: &Connection,
+    tenant: &TenantId,
+    filter: &EventFilter,
+    page: PageRequest<EventId>,
+) -> rusqlite::Result<Page<StoredEvent, EventId>> {
+    let Some(tenant_no) = live_tenant(conn, tenant)? else {
+        return Ok(Page {
+            items: Vec::new(),
+            next: None,
+        });
+    };
+    let mut range = keys_between(conn, meta::EVENT_LEAD, filter.since, filter.until)?;
+    if let Some(before) = page.before {
+        range.below = range.below.min(key_of(before.0));
+    }
+    let event_type = filter.event_type.as_ref().map(EventType::as_str);
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {} FROM events WHERE key = ?1 AND (?2 IS NULL OR type = ?2) \
+         AND created_at >= ?3 AND created_at < ?4",
+        events::COLUMNS
+    ))?;
+    let since = filter.since.map_or(0, ms);
+    let until = filter.until.map_or(i64::MAX, ms);
+    let source = Source::Events(tenant_no);
+    let (items, next) = search(conn, &source, range, page.limit, |key| {
+        statement
+            .query_row((key, event_type, since, until), |row| {
+                events::read(conn, row)
+            })
+            .optional()
+    })?;
+    Ok(Page {
+        items,
+        next: next.map(|key| EventId(id_at(key, 0))),
+    })
+}
+
+/// Looks for what `find` wants, the newest first. Says below which key the next page looks, if there
+/// may be more.
+fn search<T>(
+    conn: &Connection,
+    source: &Source,
+    mut range: Range,
+    limit: usize,
+    mut find: impl FnMut(Key) -> rusqlite::Result<Option<T>>,
+) -> rusqlite::Result<(Vec<T>, Option<Key>)> {
+    let mut items = Vec::new();
+    let mut looked_at = 0;
+    let mut last_found = None;
+    if limit == 0 {
+        return Ok((items, None));
+    }
+    loop {
+        let count = limit
+            .saturating_add(1)
+            .max(MIN_KEYS)
+            .max(looked_at)
+            .min(MAX_LOOKED_AT);
+        let keys = source.keys(conn, range, Direction::Down, count)?;
+        let complete = keys.len() < count;
+        for key in keys {
+            range.below = key;
+            looked_at += 1;
+            if let Some(item) = find(key)? {
+                if items.len() == limit {
+                    return Ok((items, last_found));
+                }
+                items.push(item);
+                last_found = Some(key);
+            }
+            if looked_at >= MAX_LOOKED_AT {
+                return Ok((items, Some(key)));
+            }
+        }
+        if complete {
+            return Ok((items, None));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The store inside the process: one SQLite file.
+//!
+//! ```text
+//!  calls ─▶ queue ─▶ writer ─▶ one transaction ─▶ fsync ─▶ hand-over ─▶ answers
+//!                      │  routes, mint and counters in memory
+//!                      ├─ between two groups: history, in sorted pieces
+//!                      └─ a long log: the rest of a checkpoint        checkpoint thread
+//!  calls ─▶ desk  ─▶ readers ─▶ a snapshot ─▶ answer
+//! ```
+//!
+//! What an event that is delivered at once costs: its row and its delivery's row are appended, and the
+//! delivery's row is changed once. Nothing else is written while it is on its way.
+
+mod accept;
+mod checkpoint;
+mod codes;
+mod counts;
+mod directory;
+mod endpoints;
+mod events;
+mod faults;
+mod group;
+mod history;
+mod keys;
+mod lists;
+mod lock;
+mod open;
+mod queue;
+mod reader;
+mod record;
+mod replays;
+mod routes;
+mod rows;
+mod schema;
+mod store;
+mod tidy;
+mod walk;
+mod work;
+mod writer;
+
+#[doc(hidden)]
+pub use faults::Faults;
+pub use store::SqliteStore;

@@ -1,0 +1,176 @@
+//! The threads that read.
+//!
+//! Each has a connection of its own and sees a snapshot of what is committed; none is ever in the
+//! writer's way. Point reads, on which sending and every request wait, have threads of their own: a long
+//! list must not stand before them.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+
+use super::group::store_error;
+use super::open::open_reader;
+use crate::{Done, StoreError};
+
+/// How many threads answer point reads.
+const QUICK_THREADS: usize = 2;
+/// How many threads answer lists.
+const LONG_THREADS: usize = 1;
+/// How many reads may wait for one kind of thread.
+const MAX_WAITING_READS: usize = 16_384;
+
+type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
+
+/// How long a read may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// A few rows.
+    Quick,
+    /// Perhaps thousands.
+    Long,
+}
+
+/// All the threads.
+pub(super) struct Readers {
+    quick: Arc<Desk>,
+    long: Arc<Desk>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Desk {
+    inner: Mutex<Inner>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: VecDeque<Job>,
+    shut: bool,
+}
+
+impl Readers {
+    /// Opens the connections and starts the threads.
+    pub(super) fn start(path: &Path) -> rusqlite::Result<Readers> {
+        let readers = Readers {
+            quick: Arc::new(Desk::new()),
+            long: Arc::new(Desk::new()),
+            threads: Mutex::new(Vec::new()),
+        };
+        for (desk, count) in [
+            (&readers.quick, QUICK_THREADS),
+            (&readers.long, LONG_THREADS),
+        ] {
+            for _ in 0..count {
+                let conn = open_reader(path)?;
+                let desk = desk.clone();
+                let thread = std::thread::Builder::new()
+                    .name("store-reader".to_owned())
+                    .spawn(move || desk.work(&conn))
+                    .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+                lock(&readers.threads).push(thread);
+            }
+        }
+        Ok(readers)
+    }
+
+    /// Reads with `read`, and says what came of it.
+    pub(super) fn read<T, F>(&self, pace: Pace, read: F, done: Done<T>)
+    where
+        T: 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let desk = match pace {
+            Pace::Quick => &self.quick,
+            Pace::Long => &self.long,
+        };
+        desk.push(Box::new(move |conn| {
+            done(conn.and_then(|conn| snapshot(conn, read).map_err(|error| store_error(&error))));
+        }));
+    }
+
+    /// Takes nothing more. What waits already is still answered.
+    pub(super) fn close(&self) {
+        self.quick.shut();
+        self.long.shut();
+    }
+
+    /// Answers what waits, and stops.
+    pub(super) fn stop(&self) {
+        self.close();
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a reader has panicked");
+            }
+        }
+    }
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk {
+            inner: Mutex::default(),
+            filled: Condvar::new(),
+        }
+    }
+
+    fn push(&self, job: Job) {
+        let refused = {
+            let mut inner = lock(&self.inner);
+            if inner.shut {
+                Some((job, StoreError::Closed))
+            } else if inner.waiting.len() >= MAX_WAITING_READS {
+                Some((job, StoreError::Overloaded))
+            } else {
+                inner.waiting.push_back(job);
+                None
+            }
+        };
+        match refused {
+            None => self.filled.notify_one(),
+            Some((job, why)) => job(Err(why)),
+        }
+    }
+
+    fn shut(&self) {
+        lock(&self.inner).shut = true;
+        self.filled.notify_all();
+    }
+
+    fn work(&self, conn: &Connection) {
+        loop {
+            let mut inner = lock(&self.inner);
+            let job = loop {
+                if let Some(job) = inner.waiting.pop_front() {
+                    break job;
+                }
+                if inner.shut {
+                    return;
+                }
+                inner = self
+                    .filled
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(inner);
+            job(Ok(conn));
+        }
+    }
+}
+
+/// Runs a read that sees one state of the file throughout.
+fn snapshot<T>(
+    conn: &Connection,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    conn.prepare_cached("BEGIN")?.execute([])?;
+    let result = read(conn);
+    conn.prepare_cached("COMMIT")?.execute([])?;
+    result
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

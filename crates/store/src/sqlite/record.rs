@@ -1,0 +1,272 @@
+//! Writing down what became of a delivery.
+
+use std::sync::Arc;
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{DeadReason, Delivery};
+use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::json;
+
+use super::codes::{Code, RowStatus};
+use super::endpoints::{self, find};
+use super::group::Scene;
+use super::keys::{Key, at, key_of, look_up, most, ms};
+use super::rows::{self, DeliveryRow, endpoint_id, from_json, to_json};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
+
+/// The most notices that are kept.
+const MAX_NOTICES: i64 = 100_000;
+
+/// Writes a record, if its row still stands where it stood.
+pub(super) fn record(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    record: &Record,
+    detail: &AttemptDetail,
+) -> rusqlite::Result<Written> {
+    match record {
+        Record::Attempt(attempt) => record_attempt(scene, now, attempt, detail),
+        Record::Cancel { delivery, at } => {
+            let Some(row) = rows::find(scene.conn, *delivery)? else {
+                return Ok(Written::Superseded);
+            };
+            let mut after = row.delivery.clone();
+            if after.cancel(*at).is_err() {
+                return Ok(Written::Superseded);
+            }
+            put(scene, &row, &after)?;
+            Ok(Written::Applied)
+        }
+    }
+}
+
+/// What must be known of a row before an attempt is written over it. The rest of it is replaced.
+struct Before {
+    endpoint_no: i64,
+    status: RowStatus,
+    attempts: u32,
+}
+
+fn before(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<(Key, Before)>> {
+    let Some((key, tail)) = look_up(id.0) else {
+        return Ok(None);
+    };
+    conn.prepare_cached(
+        "SELECT endpoint_no, status, attempts FROM deliveries WHERE key = ?1 AND tail = ?2",
+    )?
+    .query_row((key, tail), |row| {
+        let before = Before {
+            endpoint_no: row.get(0)?,
+            status: row.get::<_, Code<RowStatus>>(1)?.0,
+            attempts: row.get(2)?,
+        };
+        Ok((key, before))
+    })
+    .optional()
+}
+
+fn record_attempt(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    attempt: &AttemptRecord,
+    detail: &AttemptDetail,
+) -> rusqlite::Result<Written> {
+    let after = &attempt.delivery;
+    let Some((key, before)) = before(scene.conn, after.id())? else {
+        return Ok(Written::Superseded);
+    };
+    if !before.status.waits() || before.attempts.checked_add(1) != Some(after.facts().attempts) {
+        return Ok(Written::Superseded);
+    }
+    if before.attempts > 0 {
+        // Only the last attempt lies with its delivery.
+        scene
+            .conn
+            .prepare_cached(
+                "INSERT INTO attempts (delivery_key, number, entry) \
+                 SELECT key, attempts, last FROM deliveries WHERE key = ?1 AND last IS NOT NULL",
+            )?
+            .execute([key])?;
+    }
+    let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
+    let kind = failed_with(after, entry.error_kind);
+    rows::update(scene.conn, after, Some(&to_json(&entry)), kind)?;
+    let endpoint = after.facts().endpoint;
+    let changes = &mut scene.effects.changes;
+    changes.went(endpoint, before.status);
+    changes.came(endpoint, rows::status_of(after));
+    if let Some(health) = &attempt.health {
+        endpoints::remember(scene.conn, before.endpoint_no, health)?;
+    }
+    if let Some(cause) = attempt.disable
+        && let Some(found) = find(scene.conn, endpoint)?
+    {
+        let reason = DisabledReason::Automatic(cause);
+        endpoints::stand(scene, &found, Standing::Disabled, Some(reason))?;
+    }
+    for news in &attempt.news {
+        keep_notice(scene.conn, now, before.endpoint_no, *news)?;
+    }
+    Ok(Written::Applied)
+}
+
+/// The kind of failure that is shown of a delivery.
+fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Option<FailureKind> {
+    let given_up = delivery.state().dead_reason().and_then(DeadReason::kind);
+    given_up.or(last)
+}
+
+/// Writes a delivery that has changed without an attempt, and counts it.
+pub(super) fn put(
+    scene: &mut Scene<'_>,
+    before: &DeliveryRow,
+    after: &Delivery,
+) -> rusqlite::Result<()> {
+    let last = before.last_attempt()?.and_then(|last| last.error_kind);
+    let kind = failed_with(after, last);
+    rows::update(scene.conn, after, before.last.as_deref(), kind)?;
+    let endpoint = after.facts().endpoint;
+    let changes = &mut scene.effects.changes;
+    changes.went(endpoint, before.status);
+    changes.came(endpoint, rows::status_of(after));
+    Ok(())
+}
+
+fn keep_notice(
+    conn: &Connection,
+    now: Timestamp,
+    endpoint_no: i64,
+    news: News,
+) -> rusqlite::Result<()> {
+    let detail = match news {
+        News::BreakerTripped(reason) => json!({ "reason": reason }),
+        News::Recovered => json!({}),
+        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+    };
+    conn.prepare_cached(
+        "INSERT INTO notices (endpoint_no, at, name, detail) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute(params![endpoint_no, ms(now), news.name(), to_json(&detail)])?;
+    conn.prepare_cached("DELETE FROM notices WHERE number <= ?1")?
+        .execute([conn.last_insert_rowid() - MAX_NOTICES])?;
+    Ok(())
+}
+
+/// Asks for another attempt by hand.
+pub(super) fn retry(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    tenant: &TenantId,
+    delivery: DeliveryId,
+) -> rusqlite::Result<Retried> {
+    let Some(row) = rows::find(scene.conn, delivery)? else {
+        return Ok(Retried::NoSuchDelivery);
+    };
+    let endpoint = row.delivery.facts().endpoint;
+    let route = match scene.routes.tenant(tenant) {
+        None => return Ok(Retried::NoSuchDelivery),
+        Some(routes) => routes.endpoint_no(row.endpoint_no).cloned(),
+    };
+    let Some(route) = route else {
+        let found = find(scene.conn, endpoint)?;
+        let tenant_no = scene.routes.tenant(tenant).map(|routes| routes.no);
+        let ours = found.is_some_and(|found| Some(found.tenant_no) == tenant_no);
+        return Ok(if ours {
+            Retried::EndpointDeleted
+        } else {
+            Retried::NoSuchDelivery
+        });
+    };
+    if !route.takes_part() {
+        return Ok(Retried::EndpointDisabled);
+    }
+    let mut after = row.delivery.clone();
+    let retried = if after.hasten(now).is_ok() {
+        Retried::Hastened { endpoint }
+    } else {
+        after
+            .replay(now, route.give_up_after)
+            .expect("what does not wait has ended");
+        Retried::Replayed { endpoint }
+    };
+    put(scene, &row, &after)?;
+    Ok(retried)
+}
+
+/// Fails some of what waits for an endpoint.
+pub(super) fn sweep(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    endpoint: EndpointId,
+    reason: DeadReason,
+    except: &Arc<[DeliveryId]>,
+    limit: usize,
+) -> rusqlite::Result<Swept> {
+    let Some(found) = find(scene.conn, endpoint)? else {
+        return Ok(Swept {
+            ended: 0,
+            more: false,
+        });
+    };
+    let looked_at = limit.saturating_add(except.len()).saturating_add(1);
+    let keys = scene
+        .conn
+        .prepare_cached(
+            "SELECT key FROM deliveries INDEXED BY due \
+             WHERE endpoint_no = ?1 AND due IS NOT NULL ORDER BY due, key LIMIT ?2",
+        )?
+        .query_map((found.no, most(looked_at)), |row| row.get(0))?
+        .collect::<rusqlite::Result<Vec<Key>>>()?;
+    let spared: rustc_hash::FxHashSet<Key> = except.iter().map(|id| key_of(id.0)).collect();
+    let mut ended = 0;
+    let mut more = false;
+    for key in keys.into_iter().filter(|key| !spared.contains(key)) {
+        if ended == limit {
+            more = true;
+            break;
+        }
+        let Some(row) = rows::at_key(scene.conn, key)? else {
+            continue;
+        };
+        let mut after = row.delivery.clone();
+        let failed = match reason {
+            DeadReason::EndpointDeleted => after.delete(now),
+            DeadReason::EndpointDisabled
+            | DeadReason::Permanent
+            | DeadReason::Exhausted
+            | DeadReason::Expired
+            | DeadReason::UnsafeDestination => after.disable(now),
+        };
+        failed.expect("what waits can be failed");
+        put(scene, &row, &after)?;
+        ended += 1;
+    }
+    Ok(Swept { ended, more })
+}
+
+/// Notices past a number.
+pub(super) fn notices(
+    conn: &Connection,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<crate::NoticeEntry>> {
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    conn.prepare_cached(
+        "SELECT n.number, e.id, n.at, n.name, n.detail FROM notices n \
+         JOIN endpoints e ON e.no = n.endpoint_no WHERE n.number > ?1 ORDER BY n.number LIMIT ?2",
+    )?
+    .query_map((after, most(limit)), |row| {
+        Ok(crate::NoticeEntry {
+            number: row.get::<_, i64>(0)? as u64,
+            endpoint: endpoint_id(row, 1)?,
+            at: at(row.get(2)?),
+            name: row.get(3)?,
+            detail: from_json(row.get_ref(4)?.as_str()?)?,
+        })
+    })?
+    .collect()
+}

@@ -1,0 +1,548 @@
+//! Replays.
+//!
+//! What a replay will send is settled when it begins: a list of events and endpoints, packed into a few
+//! rows. Its steps walk along that list, and how far they are is stored with each, so a restart goes on
+//! where it stopped, and nothing is set going twice.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{Delivery, OrderingKey, State, Trigger, Turn};
+use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
+use posthaste_core::subscription::{EventType, wants};
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::accept::{add, note_lead};
+use super::codes::Code;
+use super::directory::{cut, live_tenant, one_more};
+use super::endpoints;
+use super::events::{DeliveryList, Listed};
+use super::group::Scene;
+use super::keys::{Key, at, id_at, id_bytes, key_of, look_up, ms, tail_of};
+use super::lists::{self, Wanted, endpoint_of, group_of, keys_between};
+use super::record::put;
+use super::routes::Route;
+use super::rows::{self, endpoint_id, parse};
+use super::schema::meta;
+use super::walk::{Direction, Scope, Source};
+use crate::{
+    Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, StoredStatus,
+};
+
+/// How many targets lie in one row.
+const PIECE: usize = 4_096;
+/// How many keys are looked at together.
+const LOOK: usize = 1_024;
+const TARGET_BYTES: usize = 16;
+
+/// What a replay will send: an event to an endpoint. In the order in which it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Target {
+    pub(super) event: Key,
+    pub(super) endpoint: EndpointId,
+    pub(super) endpoint_no: i64,
+}
+
+/// What a replay will send, all of it.
+pub(super) struct Plan {
+    tenant_no: Option<i64>,
+    targets: Vec<Target>,
+}
+
+impl Plan {
+    /// How much it brings.
+    pub(super) fn bytes(&self) -> usize {
+        self.targets.len() * TARGET_BYTES
+    }
+}
+
+/// Looks for what a replay will send.
+pub(super) fn plan(
+    conn: &Connection,
+    tenant: &TenantId,
+    filter: &ReplayFilter,
+) -> rusqlite::Result<Plan> {
+    let mut plan = Plan {
+        tenant_no: live_tenant(conn, tenant)?,
+        targets: Vec::new(),
+    };
+    let Some(tenant_no) = plan.tenant_no else {
+        return Ok(plan);
+    };
+    let endpoint_no = match filter.endpoint {
+        None => None,
+        Some(endpoint) => match endpoint_of(conn, tenant_no, endpoint)? {
+            Some(no) => Some(no),
+            None => return Ok(plan),
+        },
+    };
+    let status = match filter.scope {
+        ReplayScope::Ended(status) => status,
+        ReplayScope::Missed if endpoint_no.is_none() => return Ok(plan),
+        ReplayScope::Missed => StoredStatus::Failed,
+    };
+    match status {
+        StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => {}
+        StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => return Ok(plan),
+    }
+    let wanted = Wanted {
+        tenant_no,
+        endpoint_no,
+        status: Some(status),
+        event_type: filter.event_type.clone(),
+        error_kind: filter.error_kind,
+        since: filter.since,
+        until: filter.until,
+    };
+    ended(conn, &wanted, status, &mut plan.targets)?;
+    match (filter.scope, filter.endpoint, endpoint_no) {
+        // What was never tried has not failed for any reason.
+        (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
+            never_tried(conn, &wanted, (endpoint, no), &mut plan.targets)?;
+        }
+        (ReplayScope::Missed | ReplayScope::Ended(_), _, _) => {}
+    }
+    plan.targets.sort_unstable();
+    Ok(plan)
+}
+
+/// Deliveries that have ended as wanted.
+fn ended(
+    conn: &Connection,
+    wanted: &Wanted,
+    status: StoredStatus,
+    targets: &mut Vec<Target>,
+) -> rusqlite::Result<()> {
+    let scope = wanted
+        .endpoint_no
+        .map_or(Scope::Tenant(wanted.tenant_no), Scope::Endpoint);
+    let source = Source::of_status(conn, scope, Some(group_of(status)))?;
+    let mut range = keys_between(conn, meta::DELIVERY_LEAD, wanted.since, wanted.until)?;
+    loop {
+        let keys = source.keys(conn, range, Direction::Up, LOOK)?;
+        for key in &keys {
+            targets.extend(lists::target_at(conn, *key, wanted)?);
+        }
+        match keys.last() {
+            Some(last) => range.above = *last,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Events that the endpoint wants now and that no delivery to it was made of. Tests of other endpoints
+/// are none of its business.
+fn never_tried(
+    conn: &Connection,
+    wanted: &Wanted,
+    (endpoint, endpoint_no): (EndpointId, i64),
+    targets: &mut Vec<Target>,
+) -> rusqlite::Result<()> {
+    let Some(row) = endpoints::endpoint(conn, endpoint)? else {
+        return Ok(());
+    };
+    let patterns = row.endpoint.event_types;
+    let since = wanted.since.map_or(0, ms);
+    let until = wanted.until.map_or(i64::MAX, ms);
+    let only = wanted.event_type.as_ref().map(EventType::as_str);
+    let mut statement = conn.prepare_cached(
+        "SELECT type, deliveries FROM events WHERE key = ?1 AND test = 0 \
+         AND created_at >= ?2 AND created_at < ?3 AND (?4 IS NULL OR type = ?4)",
+    )?;
+    let source = Source::Events(wanted.tenant_no);
+    let mut range = keys_between(conn, meta::EVENT_LEAD, wanted.since, wanted.until)?;
+    loop {
+        let keys = source.keys(conn, range, Direction::Up, LOOK)?;
+        for key in &keys {
+            let missed = statement
+                .query_row((key, since, until, only), |row| {
+                    let list = DeliveryList::from_bytes(row.get(1)?);
+                    let event_type: EventType = parse(row.get_ref(0)?.as_str()?)?;
+                    let tried = list.iter().any(|listed| listed.endpoint_no == endpoint_no);
+                    Ok(!tried && wants(&patterns, &event_type))
+                })
+                .optional()?;
+            if missed == Some(true) {
+                targets.push(Target {
+                    event: *key,
+                    endpoint,
+                    endpoint_no,
+                });
+            }
+        }
+        match keys.last() {
+            Some(last) => range.above = *last,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Begins a replay. One for a tenant that does not exist is done before it begins, and is not kept.
+pub(super) fn create(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    tenant: &TenantId,
+    filter: &ReplayFilter,
+    plan: &Plan,
+) -> rusqlite::Result<Replay> {
+    let id: ReplayId = scene.presses.next(now);
+    let mut replay = Replay {
+        id,
+        tenant: tenant.clone(),
+        filter: filter.clone(),
+        status: ReplayStatus::Running,
+        total: plan.targets.len() as u64,
+        replayed: 0,
+        created_at: now,
+        finished_at: None,
+    };
+    let tenant_no = scene.routes.tenant(tenant).map(|routes| routes.no);
+    let Some(tenant_no) = tenant_no.filter(|no| plan.tenant_no == Some(*no)) else {
+        replay.status = ReplayStatus::Done;
+        replay.finished_at = Some(now);
+        replay.total = 0;
+        return Ok(replay);
+    };
+    scene
+        .conn
+        .prepare_cached(
+            "INSERT INTO replays (key, tail, tenant_no, status, scope, endpoint, event_type, kind, \
+             since, until, total, replayed, created_at) \
+             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)",
+        )?
+        .execute(params![
+            key_of(id.0),
+            tail_of(id.0),
+            tenant_no,
+            Code(filter.scope),
+            filter.endpoint.map(|endpoint| id_bytes(endpoint.0)),
+            filter.event_type.as_ref().map(EventType::as_str),
+            filter.error_kind.map(Code),
+            filter.since.map(ms),
+            filter.until.map(ms),
+            replay.total as i64,
+            ms(now),
+        ])?;
+    let mut insert = scene.conn.prepare_cached(
+        "INSERT INTO replay_targets (replay_key, piece, targets) VALUES (?1, ?2, ?3)",
+    )?;
+    for (piece, targets) in plan.targets.chunks(PIECE).enumerate() {
+        let mut packed = Vec::with_capacity(targets.len() * TARGET_BYTES);
+        for target in targets {
+            packed.extend_from_slice(&target.event.to_le_bytes());
+            packed.extend_from_slice(&target.endpoint_no.to_le_bytes());
+        }
+        insert.execute(params![key_of(id.0), piece as i64, packed])?;
+    }
+    Ok(replay)
+}
+
+/// The next targets of a replay, from `place` on: events and numbers of endpoints.
+fn targets(
+    conn: &Connection,
+    replay: Key,
+    place: usize,
+    limit: usize,
+) -> rusqlite::Result<Vec<(Key, i64)>> {
+    let mut found = Vec::new();
+    let mut statement = conn.prepare_cached(
+        "SELECT targets FROM replay_targets WHERE replay_key = ?1 AND piece = ?2",
+    )?;
+    let mut place = place;
+    while found.len() < limit {
+        let packed: Option<Vec<u8>> = statement
+            .query_row((replay, (place / PIECE) as i64), |row| row.get(0))
+            .optional()?;
+        let Some(packed) = packed else {
+            break;
+        };
+        let before = found.len();
+        for target in packed
+            .chunks_exact(TARGET_BYTES)
+            .skip(place % PIECE)
+            .take(limit - before)
+        {
+            let half = |range: std::ops::Range<usize>| {
+                i64::from_le_bytes(target[range].try_into().expect("eight bytes"))
+            };
+            found.push((half(0..8), half(8..16)));
+        }
+        if found.len() == before {
+            break;
+        }
+        place += found.len() - before;
+    }
+    Ok(found)
+}
+
+/// Sets the next deliveries going. Everything it comes to is counted, also what it passes over.
+pub(super) fn step(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    id: ReplayId,
+    limit: usize,
+) -> rusqlite::Result<Option<ReplayStep>> {
+    let Some(mut replay) = find(scene.conn, None, id)? else {
+        return Ok(None);
+    };
+    let mut going = BTreeSet::new();
+    match replay.status {
+        ReplayStatus::Running => {
+            let key = key_of(id.0);
+            let next = targets(scene.conn, key, replay.replayed as usize, limit)?;
+            replay.replayed += next.len() as u64;
+            for (event, endpoint_no) in next {
+                going.extend(set_going(scene, now, event, endpoint_no)?);
+            }
+            if replay.replayed >= replay.total {
+                replay.status = ReplayStatus::Done;
+                replay.finished_at = Some(now);
+            }
+            save(scene.conn, &replay)?;
+        }
+        ReplayStatus::Done | ReplayStatus::Cancelled => {}
+    }
+    Ok(Some(ReplayStep {
+        replay,
+        endpoints: going.into_iter().collect(),
+    }))
+}
+
+/// Sets one event going to one endpoint, if that takes part. Says where something waits that did not.
+fn set_going(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    event: Key,
+    endpoint_no: i64,
+) -> rusqlite::Result<Option<EndpointId>> {
+    let Some(route) = route_to(scene, endpoint_no)? else {
+        return Ok(None);
+    };
+    let list: Option<Vec<u8>> = scene
+        .conn
+        .prepare_cached("SELECT deliveries FROM events WHERE key = ?1")?
+        .query_row([event], |row| row.get(0))
+        .optional()?;
+    let Some(list) = list.map(DeliveryList::from_bytes) else {
+        return Ok(None);
+    };
+    let made = list.iter().find(|listed| listed.endpoint_no == endpoint_no);
+    let Some(made) = made else {
+        make(scene, now, event, &route, list)?;
+        return Ok(Some(route.id));
+    };
+    let Some(row) = rows::find(scene.conn, made.id)? else {
+        return Ok(None);
+    };
+    let mut after = row.delivery.clone();
+    if after.replay(now, route.give_up_after).is_err() {
+        return Ok(None);
+    }
+    put(scene, &row, &after)?;
+    Ok(Some(route.id))
+}
+
+/// The endpoint with this number, if it takes part.
+fn route_to(scene: &Scene<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
+    let tenant: Option<String> = scene
+        .conn
+        .prepare_cached(
+            "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no WHERE e.no = ?1",
+        )?
+        .query_row([endpoint_no], |row| row.get(0))
+        .optional()?;
+    let Some(tenant) = tenant else {
+        return Ok(None);
+    };
+    let route = scene
+        .routes
+        .tenant(&parse(&tenant)?)
+        .and_then(|routes| routes.endpoint_no(endpoint_no));
+    Ok(route.filter(|route| route.takes_part()).cloned())
+}
+
+/// Makes a delivery of a stored event, due now unless the event asks for later.
+fn make(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    event: Key,
+    route: &Route,
+    mut list: DeliveryList,
+) -> rusqlite::Result<()> {
+    let (id, created_at, deliver_at, ordering) = scene
+        .conn
+        .prepare_cached("SELECT tail, created_at, deliver_at, ordering FROM events WHERE key = ?1")?
+        .query_row([event], |row| {
+            Ok((
+                EventId(id_at(event, row.get(0)?)),
+                at(row.get(1)?),
+                row.get::<_, Option<i64>>(2)?.map(at),
+                row.get::<_, Option<i64>>(3)?
+                    .map(|key| OrderingKey(key as u64)),
+            ))
+        })?;
+    let due_at = deliver_at.map_or(now, |at| at.max(now));
+    let scheduled = Delivery::schedule(
+        scene.presses.next(now),
+        id,
+        route.id,
+        ordering,
+        due_at,
+        route.give_up_after,
+    );
+    let turn = Turn {
+        at: due_at,
+        trigger: Trigger::Manual,
+    };
+    let delivery = Delivery::restore(scheduled.facts().clone(), State::Pending(turn));
+    add(scene, &delivery, route.no)?;
+    list.push(Listed {
+        id: delivery.id(),
+        endpoint_no: route.no,
+        added_later: true,
+    });
+    scene
+        .conn
+        .prepare_cached("UPDATE events SET deliveries = ?2 WHERE key = ?1")?
+        .execute((event, list.as_bytes()))?;
+    note_lead(scene, created_at, event, key_of(delivery.id().0))
+}
+
+/// Stops a replay.
+pub(super) fn cancel(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    tenant: &TenantId,
+    id: ReplayId,
+) -> rusqlite::Result<Option<Replay>> {
+    let Some(tenant_no) = scene.routes.tenant(tenant).map(|routes| routes.no) else {
+        return Ok(None);
+    };
+    let Some(mut replay) = find(scene.conn, Some(tenant_no), id)? else {
+        return Ok(None);
+    };
+    match replay.status {
+        ReplayStatus::Running => {
+            replay.status = ReplayStatus::Cancelled;
+            replay.finished_at = Some(now);
+            save(scene.conn, &replay)?;
+        }
+        ReplayStatus::Done | ReplayStatus::Cancelled => {}
+    }
+    Ok(Some(replay))
+}
+
+/// Writes down how far a replay is; its list goes when it ends.
+fn save(conn: &Connection, replay: &Replay) -> rusqlite::Result<()> {
+    let key = key_of(replay.id.0);
+    conn.prepare_cached(
+        "UPDATE replays SET status = ?2, replayed = ?3, finished_at = ?4 WHERE key = ?1",
+    )?
+    .execute(params![
+        key,
+        Code(replay.status),
+        replay.replayed as i64,
+        replay.finished_at.map(ms),
+    ])?;
+    if replay.status != ReplayStatus::Running {
+        conn.prepare_cached("DELETE FROM replay_targets WHERE replay_key = ?1")?
+            .execute([key])?;
+    }
+    Ok(())
+}
+
+const COLUMNS: &str = "r.key, r.tail, t.id, r.status, r.scope, r.endpoint, r.event_type, r.kind, \
+    r.since, r.until, r.total, r.replayed, r.created_at, r.finished_at \
+    FROM replays r JOIN tenants t ON t.no = r.tenant_no";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Replay> {
+    let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(at));
+    Ok(Replay {
+        id: ReplayId(id_at(row.get(0)?, row.get(1)?)),
+        tenant: parse(row.get_ref(2)?.as_str()?)?,
+        status: row.get::<_, Code<ReplayStatus>>(3)?.0,
+        filter: ReplayFilter {
+            scope: row.get::<_, Code<ReplayScope>>(4)?.0,
+            endpoint: match row.get_ref(5)? {
+                rusqlite::types::ValueRef::Null => None,
+                rusqlite::types::ValueRef::Integer(_)
+                | rusqlite::types::ValueRef::Real(_)
+                | rusqlite::types::ValueRef::Text(_)
+                | rusqlite::types::ValueRef::Blob(_) => Some(endpoint_id(row, 5)?),
+            },
+            event_type: row.get_ref(6)?.as_str_or_null()?.map(parse).transpose()?,
+            error_kind: row
+                .get::<_, Option<Code<FailureKind>>>(7)?
+                .map(|kind| kind.0),
+            since: time(8)?,
+            until: time(9)?,
+        },
+        total: row.get::<_, i64>(10)? as u64,
+        replayed: row.get::<_, i64>(11)? as u64,
+        created_at: at(row.get(12)?),
+        finished_at: time(13)?,
+    })
+}
+
+/// A replay, of this tenant or of any.
+fn find(
+    conn: &Connection,
+    tenant_no: Option<i64>,
+    id: ReplayId,
+) -> rusqlite::Result<Option<Replay>> {
+    let Some((key, tail)) = look_up(id.0) else {
+        return Ok(None);
+    };
+    conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} WHERE r.key = ?1 AND r.tail = ?2 AND (?3 IS NULL OR r.tenant_no = ?3)"
+    ))?
+    .query_row((key, tail, tenant_no), read)
+    .optional()
+}
+
+/// A replay of a tenant.
+pub(super) fn replay(
+    conn: &Connection,
+    tenant: &TenantId,
+    id: ReplayId,
+) -> rusqlite::Result<Option<Replay>> {
+    match live_tenant(conn, tenant)? {
+        Some(no) => find(conn, Some(no), id),
+        None => Ok(None),
+    }
+}
+
+/// Replays of a tenant, the newest first.
+pub(super) fn replays(
+    conn: &Connection,
+    tenant: &TenantId,
+    page: PageRequest<ReplayId>,
+) -> rusqlite::Result<Page<Replay, ReplayId>> {
+    let tenant_no = live_tenant(conn, tenant)?;
+    let items = conn
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} WHERE r.tenant_no = ?1 AND (?2 IS NULL OR r.key < ?2) \
+             ORDER BY r.key DESC LIMIT ?3"
+        ))?
+        .query_map(
+            params![
+                tenant_no,
+                page.before.map(|id| key_of(id.0)),
+                one_more(page.limit)
+            ],
+            read,
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// Replays that are running.
+pub(super) fn running(conn: &Connection) -> rusqlite::Result<Vec<ReplayId>> {
+    conn.prepare_cached(
+        "SELECT key, tail FROM replays INDEXED BY running WHERE status = 0 ORDER BY key",
+    )?
+    .query_map([], |row| Ok(ReplayId(id_at(row.get(0)?, row.get(1)?))))?
+    .collect()
+}

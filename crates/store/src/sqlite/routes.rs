@@ -1,0 +1,196 @@
+//! Who wants what: the endpoints of every tenant, in memory.
+//!
+//! The writer alone owns and changes them, in the order of its transactions, so an event is routed
+//! exactly by what is committed before it. Every change first sets aside what it replaces; a transaction
+//! that is rolled back puts it back.
+
+use std::sync::Arc;
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::subscription::{EventType, Pattern, wants};
+use posthaste_core::time::Span;
+use rusqlite::Connection;
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+
+use super::codes::Code;
+use super::rows::{endpoint_id, from_json, parse};
+use crate::StoreSettings;
+
+/// An endpoint that is not deleted.
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    pub(super) no: i64,
+    pub(super) id: EndpointId,
+    pub(super) standing: Standing,
+    pub(super) patterns: Vec<Pattern>,
+    /// Its own retry policy, as it was written.
+    pub(super) policy: Option<Value>,
+    pub(super) give_up_after: Span,
+}
+
+impl Route {
+    /// Whether events make deliveries for it at all.
+    pub(super) fn takes_part(&self) -> bool {
+        match self.standing {
+            Standing::Enabled | Standing::Paused => true,
+            Standing::Disabled | Standing::Deleted => false,
+        }
+    }
+
+    /// Whether it gets a delivery of events of this type.
+    pub(super) fn gets(&self, event_type: &EventType) -> bool {
+        self.takes_part() && wants(&self.patterns, event_type)
+    }
+}
+
+/// A tenant and its endpoints, the oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct TenantRoutes {
+    pub(super) no: i64,
+    pub(super) policy: Option<Value>,
+    pub(super) endpoints: Vec<Arc<Route>>,
+}
+
+impl TenantRoutes {
+    /// The endpoint with this id, unless it is deleted.
+    pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Arc<Route>> {
+        self.endpoints.iter().find(|route| route.id == id)
+    }
+
+    /// The endpoint with this number, unless it is deleted.
+    pub(super) fn endpoint_no(&self, no: i64) -> Option<&Arc<Route>> {
+        let place = self.endpoints.binary_search_by_key(&no, |route| route.no);
+        place.ok().map(|place| &self.endpoints[place])
+    }
+}
+
+/// All tenants.
+#[derive(Debug)]
+pub(super) struct Routes {
+    tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
+    /// What the transaction under way has replaced, each tenant once.
+    replaced: Vec<(TenantId, Option<Arc<TenantRoutes>>)>,
+}
+
+impl Routes {
+    /// Reads them from the file.
+    pub(super) fn load(conn: &Connection, settings: &StoreSettings) -> rusqlite::Result<Routes> {
+        let mut by_no: FxHashMap<i64, (TenantId, TenantRoutes)> = FxHashMap::default();
+        let mut tenants = conn.prepare("SELECT no, id, policy FROM tenants WHERE deleted = 0")?;
+        let mut rows = tenants.query([])?;
+        while let Some(row) = rows.next()? {
+            let no: i64 = row.get(0)?;
+            let tenant = TenantRoutes {
+                no,
+                policy: policy(row.get_ref(2)?.as_str_or_null()?)?,
+                endpoints: Vec::new(),
+            };
+            by_no.insert(no, (parse(row.get_ref(1)?.as_str()?)?, tenant));
+        }
+        let mut endpoints = conn.prepare(
+            "SELECT no, id, standing, event_types, policy, tenant_no FROM endpoints \
+             WHERE standing <> 3 ORDER BY no",
+        )?;
+        let mut rows = endpoints.query([])?;
+        while let Some(row) = rows.next()? {
+            let Some((_, tenant)) = by_no.get_mut(&row.get(5)?) else {
+                continue;
+            };
+            let own = policy(row.get_ref(4)?.as_str_or_null()?)?;
+            tenant.endpoints.push(Arc::new(Route {
+                no: row.get(0)?,
+                id: endpoint_id(row, 1)?,
+                standing: row.get::<_, Code<Standing>>(2)?.0,
+                patterns: read_patterns(row.get_ref(3)?.as_str()?)?,
+                give_up_after: settings
+                    .policy_for(own.as_ref(), tenant.policy.as_ref())
+                    .give_up_after,
+                policy: own,
+            }));
+        }
+        Ok(Routes {
+            tenants: by_no
+                .into_values()
+                .map(|(id, tenant)| (id, Arc::new(tenant)))
+                .collect(),
+            replaced: Vec::new(),
+        })
+    }
+
+    /// A tenant.
+    pub(super) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
+        self.tenants.get(tenant)
+    }
+
+    /// Adds a tenant.
+    pub(super) fn add(&mut self, tenant: TenantId, routes: TenantRoutes) {
+        self.set_aside(&tenant);
+        self.tenants.insert(tenant, Arc::new(routes));
+    }
+
+    /// Removes a tenant.
+    pub(super) fn remove(&mut self, tenant: &TenantId) {
+        self.set_aside(tenant);
+        self.tenants.remove(tenant);
+    }
+
+    /// Changes a tenant, if there is one.
+    pub(super) fn change(&mut self, tenant: &TenantId, change: impl FnOnce(&mut TenantRoutes)) {
+        self.set_aside(tenant);
+        if let Some(routes) = self.tenants.get_mut(tenant) {
+            change(Arc::make_mut(routes));
+        }
+    }
+
+    /// Changes one endpoint, if it is not deleted.
+    pub(super) fn change_endpoint(
+        &mut self,
+        tenant: &TenantId,
+        no: i64,
+        change: impl FnOnce(&mut Route),
+    ) {
+        self.change(tenant, |routes| {
+            let place = routes.endpoints.binary_search_by_key(&no, |route| route.no);
+            if let Ok(place) = place {
+                change(Arc::make_mut(&mut routes.endpoints[place]));
+            }
+        });
+    }
+
+    /// The transaction is committed.
+    pub(super) fn keep(&mut self) {
+        self.replaced.clear();
+    }
+
+    /// The transaction is rolled back.
+    pub(super) fn put_back(&mut self) {
+        for (tenant, routes) in self.replaced.drain(..) {
+            match routes {
+                Some(routes) => self.tenants.insert(tenant, routes),
+                None => self.tenants.remove(&tenant),
+            };
+        }
+    }
+
+    fn set_aside(&mut self, tenant: &TenantId) {
+        if !self.replaced.iter().any(|(id, _)| id == tenant) {
+            let routes = self.tenants.get(tenant).cloned();
+            self.replaced.push((tenant.clone(), routes));
+        }
+    }
+}
+
+/// Patterns as they are stored.
+pub(super) fn read_patterns(text: &str) -> rusqlite::Result<Vec<Pattern>> {
+    from_json::<Vec<String>>(text)?
+        .iter()
+        .map(|pattern| parse(pattern))
+        .collect()
+}
+
+/// A policy as it is stored.
+pub(super) fn policy(text: Option<&str>) -> rusqlite::Result<Option<Value>> {
+    text.map(from_json).transpose()
+}

@@ -1,0 +1,185 @@
+//! How the file is laid out, and how it came to be so.
+//!
+//! Rows are narrow and indexes are partial: what a delivered event costs is the sum of the pages it
+//! touches. An event and its deliveries are appended; an attempt is folded into its delivery until there
+//! is a second one; nothing indexes what has ended while it ends. The history by tenant and endpoint is
+//! filled in later, in sorted pieces.
+//!
+//! A format is a number. Each step brings a file from one to the next, in one transaction.
+
+/// Marks our files: `psth`.
+pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
+
+/// The steps from an empty file to today's format. Published steps never change.
+pub(super) const STEPS: &[&str] = &[FIRST];
+
+/// The newest format this program knows.
+pub(super) const FORMAT: u32 = STEPS.len() as u32;
+
+/// The names under which numbers are kept.
+pub(super) mod meta {
+    /// The last number given to a tenant or an endpoint.
+    pub(crate) const LAST_NO: &str = "last_no";
+    /// Deliveries up to this key are in the history.
+    pub(crate) const DELIVERIES_UP_TO: &str = "deliveries_up_to";
+    /// Events up to this key are in the history.
+    pub(crate) const EVENTS_UP_TO: &str = "events_up_to";
+    /// An event's key is at most so many milliseconds ahead of its time of acceptance.
+    pub(crate) const EVENT_LEAD: &str = "event_lead";
+    /// The same of a delivery's key and its event's time of acceptance.
+    pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
+    /// No id up to this is made again, even if what had it is gone.
+    pub(crate) const LAST_KEY: &str = "last_key";
+    /// When writing was last tried out.
+    pub(crate) const PROBED_AT: &str = "probed_at";
+}
+
+const FIRST: &str = "
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta (name, value) VALUES
+    ('last_no', 0), ('deliveries_up_to', 0), ('events_up_to', 0), ('event_lead', 0),
+    ('delivery_lead', 0), ('last_key', 0), ('probed_at', 0);
+
+CREATE TABLE tenants (
+    no INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    policy TEXT,
+    limits TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    deleted INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX tenants_by_id ON tenants (id) WHERE deleted = 0;
+CREATE INDEX tenants_by_age ON tenants (created_at, id) WHERE deleted = 0;
+
+CREATE TABLE keys (
+    id BLOB PRIMARY KEY,
+    scope INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    hash BLOB NOT NULL UNIQUE,
+    created_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX keys_by_scope ON keys (scope, id);
+
+CREATE TABLE endpoints (
+    no INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    tenant_no INTEGER NOT NULL,
+    standing INTEGER NOT NULL,
+    reason TEXT,
+    tripped INTEGER NOT NULL,
+    health_revision INTEGER NOT NULL,
+    health TEXT NOT NULL,
+    url TEXT NOT NULL,
+    description TEXT NOT NULL,
+    event_types TEXT NOT NULL,
+    policy TEXT,
+    timeout_ms INTEGER NOT NULL,
+    max_in_flight INTEGER NOT NULL,
+    per_second REAL NOT NULL,
+    burst INTEGER NOT NULL,
+    ordered INTEGER NOT NULL,
+    sealed_headers BLOB NOT NULL,
+    sealed_keys BLOB NOT NULL,
+    owner_email TEXT,
+    created_at INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+);
+CREATE INDEX endpoints_by_tenant ON endpoints (tenant_no, id);
+
+CREATE TABLE events (
+    key INTEGER PRIMARY KEY,
+    tail INTEGER NOT NULL,
+    tenant_no INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    deliver_at INTEGER,
+    ordering INTEGER,
+    test INTEGER NOT NULL,
+    content_type TEXT,
+    idempotency_key TEXT,
+    deliveries BLOB NOT NULL,
+    payload BLOB NOT NULL
+);
+CREATE TABLE idempotency (
+    tenant_no INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    event_key INTEGER NOT NULL,
+    event_tail INTEGER NOT NULL,
+    PRIMARY KEY (tenant_no, key)
+) WITHOUT ROWID;
+
+CREATE TABLE deliveries (
+    key INTEGER PRIMARY KEY,
+    tail INTEGER NOT NULL,
+    endpoint_no INTEGER NOT NULL,
+    event_key INTEGER NOT NULL,
+    event_tail INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    due INTEGER,
+    trigger INTEGER NOT NULL,
+    first_due INTEGER NOT NULL,
+    give_up_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    spent INTEGER NOT NULL,
+    delay_ms INTEGER,
+    granted TEXT,
+    ordering INTEGER,
+    ended_at INTEGER,
+    reason INTEGER,
+    kind INTEGER,
+    last TEXT
+);
+CREATE INDEX due ON deliveries (endpoint_no, due) WHERE due IS NOT NULL;
+CREATE INDEX ordered ON deliveries (endpoint_no, ordering)
+    WHERE due IS NOT NULL AND ordering IS NOT NULL;
+CREATE INDEX retrying ON deliveries (first_due) WHERE status = 1;
+CREATE INDEX dead ON deliveries (endpoint_no) WHERE status = 3;
+
+CREATE TABLE attempts (
+    delivery_key INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    entry TEXT NOT NULL,
+    PRIMARY KEY (delivery_key, number)
+) WITHOUT ROWID;
+
+CREATE TABLE delivery_history (
+    scope INTEGER NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+CREATE TABLE event_history (
+    scope INTEGER NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+
+CREATE TABLE replays (
+    key INTEGER PRIMARY KEY,
+    tail INTEGER NOT NULL,
+    tenant_no INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    scope INTEGER NOT NULL,
+    endpoint BLOB,
+    event_type TEXT,
+    kind INTEGER,
+    since INTEGER,
+    until INTEGER,
+    total INTEGER NOT NULL,
+    replayed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    finished_at INTEGER
+);
+CREATE INDEX replays_by_tenant ON replays (tenant_no);
+CREATE INDEX running ON replays (status) WHERE status = 0;
+CREATE TABLE replay_targets (
+    replay_key INTEGER NOT NULL, piece INTEGER NOT NULL, targets BLOB NOT NULL,
+    PRIMARY KEY (replay_key, piece)
+) WITHOUT ROWID;
+
+CREATE TABLE notices (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    endpoint_no INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+";

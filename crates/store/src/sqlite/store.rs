@@ -1,0 +1,482 @@
+//! The contract, kept: each call finds its thread.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::Record;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::time::Timestamp;
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::checkpoint::Checkpoints;
+use super::counts::Tally;
+use super::faults::Faults;
+use super::group::{Memory, Scene, Task, number, set_number, stopped};
+use super::history::History;
+use super::keys::{Presses, ms};
+use super::lock::Lock;
+use super::open::{explain, open_plain, open_writer};
+use super::queue::Queue;
+use super::reader::{Pace, Readers};
+use super::routes::Routes;
+use super::schema::meta;
+use super::writer::{Closed, Writer};
+use super::{accept, directory, endpoints, events, lists, record, replays, tidy, work};
+use crate::{
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason,
+    Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, NewEvent,
+    NoticeEntry, OpenError, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
+    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
+    Tenant, Tidied, Written,
+};
+
+/// A store in one SQLite file.
+pub struct SqliteStore {
+    path: PathBuf,
+    queue: Arc<Queue>,
+    readers: Arc<Readers>,
+    tally: Arc<Tally>,
+    closed: Arc<Closed>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqliteStore {
+    /// Opens a store, making or migrating its file as needed.
+    pub fn open(
+        path: impl AsRef<Path>,
+        settings: StoreSettings,
+        hand_over: Arc<dyn HandOver>,
+    ) -> Result<SqliteStore, OpenError> {
+        SqliteStore::open_with(path, settings, hand_over, Arc::default())
+    }
+
+    /// Opens a store in which something will go wrong.
+    #[doc(hidden)]
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        settings: StoreSettings,
+        hand_over: Arc<dyn HandOver>,
+        faults: Arc<Faults>,
+    ) -> Result<SqliteStore, OpenError> {
+        let path = path.as_ref().to_owned();
+        let lock = Lock::take(&path)?;
+        let conn = open_writer(&path)?;
+        start(&path, lock, conn, settings, hand_over, faults)
+            .map_err(|error| explain(&path, &error))
+    }
+
+    fn write<T, F>(&self, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.write_bytes(0, run)
+    }
+
+    fn write_bytes<T, F>(&self, bytes: usize, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.queue.push(Box::new(Task::new(bytes, run, done)));
+        answer
+    }
+
+    fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.readers.read(pace, read, done);
+        answer
+    }
+}
+
+/// An answer, and how to give it.
+fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
+    let (sender, receiver) = oneshot::channel();
+    let done = Box::new(move |result| {
+        // Whoever asked may have gone.
+        let _ = sender.send(result);
+    });
+    let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
+    (done, answer)
+}
+
+fn start(
+    path: &Path,
+    lock: Lock,
+    mut conn: Connection,
+    mut settings: StoreSettings,
+    hand_over: Arc<dyn HandOver>,
+    faults: Arc<Faults>,
+) -> rusqlite::Result<SqliteStore> {
+    let log_pages = Arc::new(AtomicU32::new(0));
+    let seen = log_pages.clone();
+    conn.wal_hook(Some(move |_: &mut _, pages: i32| {
+        seen.store(pages.max(0) as u32, Ordering::Relaxed);
+        Ok(())
+    }))?;
+    let last = last_key(&conn)?;
+    let presses = Presses::resume(settings.dice.split(), last);
+    let queue = Arc::new(Queue::new(settings.max_waiting_writes));
+    let readers = Arc::new(Readers::start(path)?);
+    let tally = Arc::new(Tally::load(&conn)?);
+    let closed = Arc::new(Closed::default());
+    let no_thread =
+        |error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(Box::new(error));
+    let writer = Writer {
+        queue: queue.clone(),
+        hand_over,
+        routes: Routes::load(&conn, &settings)?,
+        presses,
+        settings,
+        tally: tally.clone(),
+        history: History::load(&conn)?,
+        memory: Memory::default(),
+        checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
+        log_pages,
+        faults,
+        max_pages: 0,
+        readers: readers.clone(),
+        lock,
+        closed: closed.clone(),
+        conn,
+    };
+    let writer = writer.start().map_err(no_thread)?;
+    Ok(SqliteStore {
+        path: path.to_owned(),
+        queue,
+        readers,
+        tally,
+        closed,
+        writer: Mutex::new(Some(writer)),
+    })
+}
+
+/// The greatest key there is, or was.
+fn last_key(conn: &Connection) -> rusqlite::Result<i64> {
+    let mut last = number(conn, meta::LAST_KEY)?;
+    for table in ["events", "deliveries", "replays"] {
+        let sql = format!("SELECT max(key) FROM {table}");
+        let key: Option<i64> = conn.query_row(&sql, [], |row| row.get(0))?;
+        last = last.max(key.unwrap_or(0));
+    }
+    Ok(last)
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.queue.close();
+        let writer = self
+            .writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(writer) = writer
+            && writer.thread().id() != std::thread::current().id()
+            && writer.join().is_err()
+        {
+            tracing::error!("the writer has panicked");
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Insertion> {
+        self.write(move |scene| directory::create_tenant(scene, &tenant))
+    }
+
+    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Replaced> {
+        self.write(move |scene| directory::replace_tenant(scene, &tenant))
+    }
+
+    fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
+        self.write(move |scene| directory::delete_tenant(scene, &tenant))
+    }
+
+    fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
+        self.read(Pace::Quick, move |conn| directory::tenant(conn, &tenant))
+    }
+
+    fn tenants(
+        &self,
+        page: PageRequest<(Timestamp, TenantId)>,
+    ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
+        self.read(Pace::Long, move |conn| directory::tenants(conn, &page))
+    }
+
+    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<Insertion> {
+        self.write(move |scene| directory::create_key(scene, &key))
+    }
+
+    fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
+        self.write(move |scene| directory::revoke_key(scene, tenant.as_ref(), key))
+    }
+
+    fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
+        self.read(Pace::Quick, move |conn| directory::key(conn, hash))
+    }
+
+    fn keys(
+        &self,
+        tenant: Option<TenantId>,
+        page: PageRequest<KeyId>,
+    ) -> Answer<Page<ApiKey, KeyId>> {
+        self.read(Pace::Long, move |conn| {
+            directory::keys(conn, tenant.as_ref(), page)
+        })
+    }
+
+    fn create_endpoint(
+        &self,
+        _now: Timestamp,
+        endpoint: Endpoint,
+        at_most: u32,
+    ) -> Answer<Insertion> {
+        self.write(move |scene| endpoints::create(scene, &endpoint, at_most))
+    }
+
+    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<Replaced> {
+        self.write(move |scene| endpoints::replace(scene, &endpoint))
+    }
+
+    fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
+        self.read(Pace::Quick, move |conn| endpoints::endpoint(conn, endpoint))
+    }
+
+    fn endpoints(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<EndpointId>,
+    ) -> Answer<Page<EndpointRow, EndpointId>> {
+        self.read(Pace::Long, move |conn| {
+            endpoints::endpoints(conn, &tenant, page)
+        })
+    }
+
+    fn set_standing(
+        &self,
+        _now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+        health: Option<Health>,
+    ) -> Answer<bool> {
+        self.write(move |scene| {
+            endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref())
+        })
+    }
+
+    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+        let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
+        assert!(one_tenant, "events of one list belong to one tenant");
+        let bytes = events.iter().map(|event| event.content.payload.len()).sum();
+        self.write_bytes(bytes, move |scene| accept::accept(scene, now, &events))
+    }
+
+    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
+        self.read(Pace::Quick, move |conn| events::event(conn, &tenant, event))
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        self.read(Pace::Long, move |conn| {
+            lists::events(conn, &tenant, &filter, page)
+        })
+    }
+
+    fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
+        self.read(Pace::Quick, move |conn| events::content(conn, event))
+    }
+
+    fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
+        self.read(Pace::Quick, move |conn| {
+            lists::delivery(conn, &tenant, delivery)
+        })
+    }
+
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        self.read(Pace::Long, move |conn| {
+            lists::deliveries(conn, &tenant, filter, page)
+        })
+    }
+
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+        self.write(move |scene| record::retry(scene, now, &tenant, delivery))
+    }
+
+    fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
+        let run = move |scene: &mut Scene<'_>| record::record(scene, now, &record, &detail);
+        self.queue.push(Box::new(Task::new(0, run, done)));
+    }
+
+    fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
+        self.read(Pace::Long, work::unfinished)
+    }
+
+    fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Answer<Fetched> {
+        self.read(Pace::Quick, move |conn| {
+            work::fetch(conn, endpoint, due_by, limit, ordered)
+        })
+    }
+
+    fn sweep(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Arc<[DeliveryId]>,
+        limit: usize,
+    ) -> Answer<Swept> {
+        self.write(move |scene| record::sweep(scene, now, endpoint, reason, &except, limit))
+    }
+
+    fn create_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        filter: ReplayFilter,
+    ) -> Answer<Replay> {
+        // What is to be sent is looked for by a reader, so that nobody waits for a long search; but after
+        // everything that was asked for before.
+        let (done, answer) = promise();
+        let (queue, readers) = (self.queue.clone(), self.readers.clone());
+        let plan = move |passed: Result<(), StoreError>| {
+            if let Err(why) = passed {
+                return done(Err(why));
+            }
+            let (of, by) = (tenant.clone(), filter.clone());
+            let insert = move |found: Result<replays::Plan, StoreError>| match found {
+                Err(why) => done(Err(why)),
+                Ok(plan) => {
+                    let bytes = plan.bytes();
+                    let run = move |scene: &mut Scene<'_>| {
+                        replays::create(scene, now, &tenant, &filter, &plan)
+                    };
+                    queue.push(Box::new(Task::new(bytes, run, done)));
+                }
+            };
+            let search = move |conn: &Connection| replays::plan(conn, &of, &by);
+            readers.read(Pace::Long, search, Box::new(insert));
+        };
+        let barrier = Task::new(0, |_: &mut Scene<'_>| Ok(()), Box::new(plan));
+        self.queue.push(Box::new(barrier));
+        answer
+    }
+
+    fn step_replay(
+        &self,
+        now: Timestamp,
+        replay: ReplayId,
+        limit: usize,
+    ) -> Answer<Option<ReplayStep>> {
+        self.write(move |scene| replays::step(scene, now, replay, limit))
+    }
+
+    fn cancel_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        replay: ReplayId,
+    ) -> Answer<Option<Replay>> {
+        self.write(move |scene| replays::cancel(scene, now, &tenant, replay))
+    }
+
+    fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
+        self.read(Pace::Quick, move |conn| {
+            replays::replay(conn, &tenant, replay)
+        })
+    }
+
+    fn replays(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<ReplayId>,
+    ) -> Answer<Page<Replay, ReplayId>> {
+        self.read(Pace::Long, move |conn| {
+            replays::replays(conn, &tenant, page)
+        })
+    }
+
+    fn running_replays(&self) -> Answer<Vec<ReplayId>> {
+        self.read(Pace::Long, replays::running)
+    }
+
+    fn counts(&self) -> Counts {
+        self.tally.counts()
+    }
+
+    fn pending(&self, endpoint: EndpointId) -> u64 {
+        self.tally.pending(endpoint)
+    }
+
+    fn retrying_since(
+        &self,
+        tenant: Option<TenantId>,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<u64> {
+        self.read(Pace::Long, move |conn| {
+            work::retrying_since(conn, tenant.as_ref(), since, limit)
+        })
+    }
+
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+        self.read(Pace::Long, move |conn| record::notices(conn, after, limit))
+    }
+
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
+        self.write(move |scene| tidy::step(scene, now, retention))
+    }
+
+    fn probe(&self, now: Timestamp) -> Answer<()> {
+        self.write(move |scene| set_number(scene.conn, meta::PROBED_AT, ms(now)))
+    }
+
+    fn close(&self) -> Answer<()> {
+        let (done, answer) = promise();
+        if self.queue.is_closed() {
+            done(Err(StoreError::Closed));
+            return answer;
+        }
+        *self
+            .closed
+            .answer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(done);
+        self.queue.close();
+        self.readers.close();
+        answer
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+}

@@ -1,0 +1,175 @@
+//! What is still to be done.
+
+use posthaste_core::delivery::{Delivery, OrderingKey};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Fetched;
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::directory::{live_tenant, one_more};
+use super::keys::{Key, at, id_bytes, key_of, most, ms};
+use super::rows::{self, COLUMNS, endpoint_id};
+
+/// So many deliveries that wait behind others are passed over before the keys are looked at one by one.
+const MAX_PASSED_OVER: usize = 4_096;
+
+/// Every endpoint for which something waits, and when the earliest of it is due.
+pub(super) fn unfinished(conn: &Connection) -> rusqlite::Result<Vec<(EndpointId, Timestamp)>> {
+    conn.prepare_cached(
+        "SELECT id, due FROM (SELECT e.id AS id, (SELECT min(d.due) FROM deliveries d INDEXED BY due \
+         WHERE d.endpoint_no = e.no AND d.due IS NOT NULL) AS due FROM endpoints e) \
+         WHERE due IS NOT NULL",
+    )?
+    .query_map([], |row| Ok((endpoint_id(row, 0)?, at(row.get(1)?))))?
+    .collect()
+}
+
+/// What waits for an endpoint and is due.
+pub(super) fn fetch(
+    conn: &Connection,
+    endpoint: EndpointId,
+    due_by: Timestamp,
+    limit: usize,
+    ordered: bool,
+) -> rusqlite::Result<Fetched> {
+    let mut fetched = Fetched {
+        deliveries: Vec::new(),
+        next_due: None,
+        blocked: false,
+    };
+    let no: Option<i64> = conn
+        .prepare_cached("SELECT no FROM endpoints WHERE id = ?1")?
+        .query_row([id_bytes(endpoint.0)], |row| row.get(0))
+        .optional()?;
+    let Some(no) = no else {
+        return Ok(fetched);
+    };
+    let mut waiting = conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM deliveries d INDEXED BY due JOIN endpoints e ON e.no = d.endpoint_no \
+         WHERE d.endpoint_no = ?1 AND d.due IS NOT NULL ORDER BY d.due, d.key"
+    ))?;
+    let mut found = waiting.query([no])?;
+    let mut passed_over = 0;
+    while let Some(row) = found.next()? {
+        let delivery = rows::read(row)?.delivery;
+        let wanted_at = delivery.wanted_at().unwrap_or_default();
+        if ordered && !is_oldest_of_its_key(conn, no, &delivery)? {
+            fetched.blocked = true;
+            passed_over += 1;
+            if passed_over > MAX_PASSED_OVER {
+                return fetch_by_key(conn, no, due_by, limit);
+            }
+        } else if wanted_at <= due_by && fetched.deliveries.len() < limit {
+            fetched.deliveries.push(delivery);
+        } else {
+            fetched.next_due = Some(wanted_at);
+            break;
+        }
+    }
+    // Where the rest was not looked at, others may well be blocked.
+    fetched.blocked |= ordered && fetched.next_due.is_some();
+    Ok(fetched)
+}
+
+fn is_oldest_of_its_key(
+    conn: &Connection,
+    endpoint_no: i64,
+    delivery: &Delivery,
+) -> rusqlite::Result<bool> {
+    let Some(OrderingKey(ordering)) = delivery.facts().ordering else {
+        return Ok(true);
+    };
+    let oldest: Key = conn
+        .prepare_cached(
+            "SELECT min(key) FROM deliveries INDEXED BY ordered \
+             WHERE endpoint_no = ?1 AND ordering = ?2 AND due IS NOT NULL",
+        )?
+        .query_row((endpoint_no, ordering as i64), |row| row.get(0))?;
+    Ok(oldest == key_of(delivery.id().0))
+}
+
+/// The same as [`fetch`] on an ordered lane, for few keys behind which very much waits: one step for
+/// each key, and none for what waits behind it.
+fn fetch_by_key(
+    conn: &Connection,
+    endpoint_no: i64,
+    due_by: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Fetched> {
+    let mut next_key = conn.prepare_cached(
+        "SELECT ordering, key, due FROM deliveries INDEXED BY ordered WHERE endpoint_no = ?1 \
+         AND ordering > ?2 AND due IS NOT NULL ORDER BY ordering, key LIMIT 1",
+    )?;
+    let mut first_key = conn.prepare_cached(
+        "SELECT ordering, key, due FROM deliveries INDEXED BY ordered WHERE endpoint_no = ?1 \
+         AND ordering IS NOT NULL AND due IS NOT NULL ORDER BY ordering, key LIMIT 1",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(i64, Key, i64)> {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    };
+    let mut heads: Vec<(i64, Key)> = Vec::new();
+    let mut head = first_key.query_row([endpoint_no], read).optional()?;
+    while let Some((ordering, key, due)) = head {
+        heads.push((due, key));
+        head = next_key
+            .query_row((endpoint_no, ordering), read)
+            .optional()?;
+    }
+    let mut free = conn.prepare_cached(
+        "SELECT due, key FROM deliveries INDEXED BY due WHERE endpoint_no = ?1 \
+         AND due IS NOT NULL AND ordering IS NULL ORDER BY due, key LIMIT ?2",
+    )?;
+    let free = free.query_map((endpoint_no, one_more(limit)), |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    for entry in free {
+        heads.push(entry?);
+    }
+    heads.sort_unstable();
+    let mut fetched = Fetched {
+        deliveries: Vec::new(),
+        next_due: None,
+        blocked: true,
+    };
+    for (due, key) in heads {
+        if due > ms(due_by) || fetched.deliveries.len() == limit {
+            fetched.next_due = Some(at(due));
+            break;
+        }
+        if let Some(row) = rows::at_key(conn, key)? {
+            fetched.deliveries.push(row.delivery);
+        }
+    }
+    Ok(fetched)
+}
+
+/// How many deliveries have been waiting for another attempt since before `since`: those that were first
+/// due before it, in this round.
+pub(super) fn retrying_since(
+    conn: &Connection,
+    tenant: Option<&TenantId>,
+    since: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<u64> {
+    let limit = most(limit);
+    let count: i64 = match tenant {
+        None => conn
+            .prepare_cached(
+                "SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY retrying \
+                 WHERE status = 1 AND first_due < ?1 LIMIT ?2)",
+            )?
+            .query_row((ms(since), limit), |row| row.get(0))?,
+        Some(tenant) => {
+            let Some(no) = live_tenant(conn, tenant)? else {
+                return Ok(0);
+            };
+            conn.prepare_cached(
+                "SELECT count(*) FROM (SELECT 1 FROM deliveries d INDEXED BY retrying \
+                 CROSS JOIN endpoints e ON e.no = d.endpoint_no \
+                 WHERE d.status = 1 AND d.first_due < ?1 AND e.tenant_no = ?3 LIMIT ?2)",
+            )?
+            .query_row((ms(since), limit, no), |row| row.get(0))?
+        }
+    };
+    Ok(count as u64)
+}
