@@ -11,6 +11,7 @@ use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
+use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;
 use super::listen::ListenArgs;
 use super::rate;
@@ -41,6 +42,12 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Measure how fast, how soon and at what cost events are delivered
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
+    /// What the benchmark compares with
+    #[command(hide = true)]
+    BenchRelay,
     /// Hand over an event, and follow it to its end
     Send(Box<SendArgs>),
     /// Receive webhooks here: verify, print, and fail as told
@@ -165,7 +172,7 @@ fn preset() -> impl TypedValueParser<Value = Preset> {
 }
 
 /// Reads a whole number; a wrong one is answered with what would be right.
-fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
+pub(super) fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,
 {

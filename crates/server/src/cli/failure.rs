@@ -8,6 +8,7 @@ use posthaste_core::mistakes::Mistakes;
 
 use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
+use crate::bench;
 use crate::config::ConfigError;
 use crate::node::StartError;
 use crate::picture::terminal::printable;
@@ -58,6 +59,8 @@ pub enum Failure {
     },
     /// The answer cannot be printed.
     Unprintable(io::Error),
+    /// A benchmark came to no figures.
+    Bench(bench::failure::Failure),
     /// The server did not do what was asked.
     Remote(Trouble),
     /// The configuration is not right.
@@ -98,6 +101,7 @@ impl Failure {
             | Failure::NotRotated(_)
             | Failure::Hurried => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
+            Failure::Bench(failure) => failure.exit_code(),
         }
     }
 }
@@ -128,6 +132,7 @@ impl fmt::Display for Failure {
                 write!(f, "cannot write {path}: {error}")
             }
             Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
+            Failure::Bench(failure) => failure.fmt(f),
             Failure::Remote(trouble) => trouble.fmt(f),
             Failure::Misconfigured(error) => error.fmt(f),
             Failure::Roots(why) => f.write_str(why),
