@@ -107,7 +107,7 @@ impl Node {
             store: path,
             store_settings,
             master_keys,
-            api: mut api_settings,
+            api: api_settings,
             roots,
             limits,
             breaker,
@@ -135,7 +135,6 @@ impl Node {
         housekeeping::reseal(&*store, &vault, &clock).await?;
 
         let rules = api_settings.egress_rules.clone();
-        api_settings.grace = grace;
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
             roots,

@@ -18,7 +18,7 @@ use super::rate;
 use super::remote::args::Remote;
 use super::remote::send::SendArgs;
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
-use super::upkeep::{ROTATE_EXAMPLES, RotateArgs};
+use super::upkeep::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
@@ -55,6 +55,9 @@ pub enum Command {
     /// The API from a terminal.
     #[command(flatten)]
     Remote(Remote),
+    /// Copy the store to a file, while the server runs or not
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
     /// Put a new key in front of the master keys; the next start seals everything with it
     #[command(after_help = ROTATE_EXAMPLES)]
     RotateMasterKey(RotateArgs),

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use posthaste_core::mistakes::Mistakes;
+use posthaste_store::OpenError;
 
 use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
@@ -71,6 +72,8 @@ pub enum Failure {
     Unprepared(io::Error),
     /// The server cannot start.
     NotStarted(StartError),
+    /// The store cannot be copied.
+    NotCopied(OpenError),
     /// The master keys cannot be changed.
     NotRotated(VaultError),
     /// Told to stop twice, the server did not wait.
@@ -98,6 +101,7 @@ impl Failure {
             | Failure::Unprintable(_)
             | Failure::Unprepared(_)
             | Failure::NotStarted(_)
+            | Failure::NotCopied(_)
             | Failure::NotRotated(_)
             | Failure::Hurried => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
@@ -138,6 +142,7 @@ impl fmt::Display for Failure {
             Failure::Roots(why) => f.write_str(why),
             Failure::Unprepared(error) => write!(f, "this machine does not let us begin: {error}"),
             Failure::NotStarted(error) => error.fmt(f),
+            Failure::NotCopied(error) => error.fmt(f),
             Failure::NotRotated(error) => error.fmt(f),
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",

@@ -50,6 +50,7 @@ fn obey(cli: Cli) -> Result<(), Failure> {
         Command::Send(args) => remote::run_send(&args),
         Command::Listen(args) => listen::run(args),
         Command::Remote(asked) => remote::run(asked),
+        Command::Backup(args) => upkeep::backup(&args),
         Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args),
     }
