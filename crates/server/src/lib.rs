@@ -18,6 +18,7 @@ pub mod logging;
 pub mod node;
 pub mod observe;
 pub mod picture;
+pub mod replayer;
 pub mod report;
 pub mod signing_keys;
 pub mod vault;

@@ -79,6 +79,18 @@ codes! {
     /// The same key, other content.
     IdempotencyConflict = "idempotency_conflict", CONFLICT, "This idempotency key stands for other content",
         "Use a new idempotency key for new content, or send the content that the key was first used with.";
+    /// An attempt is under way.
+    DeliveryInProgress = "delivery_in_progress", CONFLICT, "The delivery is being sent right now",
+        "Ask again when the attempt has ended; it takes no longer than the endpoint's timeout.";
+    /// It has ended.
+    AlreadyFinished = "already_finished", CONFLICT, "The delivery has ended already",
+        "There is nothing left to call off. To send it again, retry it.";
+    /// The endpoint is shut.
+    EndpointDisabled = "endpoint_disabled", CONFLICT, "The endpoint is disabled",
+        "Enable the endpoint first.";
+    /// The endpoint is gone.
+    EndpointDeleted = "endpoint_deleted", CONFLICT, "The endpoint is deleted",
+        "Nothing can be sent to it any more. Create another endpoint, and send the event again.";
     /// More bytes than are taken.
     TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
         "Send less at once. The detail says how much is taken.";

@@ -20,20 +20,27 @@ pub mod body;
 mod cache;
 pub mod call;
 pub mod code;
+pub mod deliveries;
+pub mod delivery_view;
 mod docs;
 mod endpoints;
+pub mod events;
 mod form;
 mod keys;
+mod metrics;
 pub mod openapi;
 mod pace;
 pub mod paging;
+pub mod policies;
 mod probes;
 pub mod problem;
 pub mod quota;
+mod replays;
 pub mod route;
 pub mod routes;
 pub mod serve;
 pub mod settings;
+pub mod stats;
 mod tenants;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +49,7 @@ use posthaste_core::dice::Dice;
 use posthaste_core::id::{Mint, TenantId};
 use posthaste_store::{KeyHash, Store};
 use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -68,6 +76,8 @@ pub struct App {
     pub clock: Clock,
     /// What the operator decided.
     pub settings: ApiSettings,
+    /// Rings when a replay begins.
+    pub replay_bell: Arc<Notify>,
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<KnownKey>>,
     tenants: Cache<TenantId, Arc<KnownTenant>>,
@@ -99,6 +109,7 @@ impl App {
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             meters: Cache::new(MAX_KNOWN_TENANTS),
             mint: Mutex::new(Mint::new(dice)),
+            replay_bell: Arc::new(Notify::new()),
         }
     }
 

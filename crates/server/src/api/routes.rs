@@ -11,7 +11,9 @@ use super::App;
 use super::call;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
-use super::{endpoints, keys, probes, tenants};
+use super::{
+    deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats, tenants,
+};
 
 /// Every route, in the order in which they are described.
 pub static GROUPS: &[&Group] = &[
@@ -19,6 +21,12 @@ pub static GROUPS: &[&Group] = &[
     &tenants::GROUP,
     &keys::GROUP,
     &endpoints::GROUP,
+    &events::GROUP,
+    &deliveries::GROUP,
+    &replays::GROUP,
+    &policies::GROUP,
+    &stats::GROUP,
+    &metrics::GROUP,
 ];
 
 /// Every route.

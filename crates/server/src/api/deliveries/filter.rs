@@ -1,0 +1,108 @@
+//! Which deliveries are meant.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::Status;
+use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
+
+use super::super::paging::Query;
+
+/// Which deliveries a query asks for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// Shown with this status.
+    pub(super) status: Option<Status>,
+    /// What the store can look for.
+    pub(super) filter: DeliveryFilter,
+}
+
+impl Wanted {
+    /// Reads every filter there is.
+    pub(super) fn read(query: &mut Query) -> Wanted {
+        let status = query.text("status").and_then(|text| {
+            let status = status(&text);
+            if status.is_none() {
+                query.wrong("status", one_of(STATUSES.map(Status::name)));
+            }
+            status
+        });
+        let filter = DeliveryFilter {
+            status: status.and_then(stored_status),
+            endpoint: query.parsed("endpoint"),
+            event: query.parsed("event"),
+            event_type: query.parsed("event_type"),
+            error_kind: query.text("error_kind").and_then(|text| {
+                let kind = error_kind(&text);
+                if kind.is_none() {
+                    query.wrong(
+                        "error_kind",
+                        one_of(FailureKind::ALL.map(FailureKind::name)),
+                    );
+                }
+                kind
+            }),
+            since: query.parsed("since"),
+            until: query.parsed("until"),
+        };
+        Wanted { status, filter }
+    }
+}
+
+/// Every status there is.
+pub(super) const STATUSES: [Status; 7] = [
+    Status::Pending,
+    Status::InProgress,
+    Status::Retrying,
+    Status::Held,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Cancelled,
+];
+
+fn status(text: &str) -> Option<Status> {
+    STATUSES.into_iter().find(|status| status.name() == text)
+}
+
+/// The kind of failure with this name.
+pub(crate) fn error_kind(text: &str) -> Option<FailureKind> {
+    FailureKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == text)
+}
+
+/// The status with this name, if it is one that deliveries end in.
+pub(crate) fn ended_status(text: &str) -> Option<StoredStatus> {
+    let status = status(text).filter(|status| status.is_terminal())?;
+    stored_status(status)
+}
+
+fn one_of<const N: usize>(names: [&'static str; N]) -> String {
+    format!("must be one of {}", names.join(", "))
+}
+
+fn stored_status(status: Status) -> Option<StoredStatus> {
+    match status {
+        Status::Pending => Some(StoredStatus::Pending),
+        Status::Retrying => Some(StoredStatus::Retrying),
+        Status::Held => Some(StoredStatus::Held),
+        Status::InProgress => None,
+        Status::Succeeded => Some(StoredStatus::Succeeded),
+        Status::Failed => Some(StoredStatus::Failed),
+        Status::Cancelled => Some(StoredStatus::Cancelled),
+    }
+}
+
+/// Whether a delivery is meant, its status aside.
+pub(super) fn matches(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
+    fn fits<T: PartialEq>(wanted: &Option<T>, is: &T) -> bool {
+        wanted.as_ref().is_none_or(|wanted| wanted == is)
+    }
+    let facts = stored.delivery.facts();
+    fits(&filter.endpoint, &facts.endpoint)
+        && fits(&filter.event, &facts.event)
+        && fits(&filter.event_type, &stored.event_type)
+        && filter
+            .error_kind
+            .is_none_or(|kind| stored.error_kind() == Some(kind))
+        && filter.since.is_none_or(|since| stored.created_at >= since)
+        && filter.until.is_none_or(|until| stored.created_at < until)
+}

@@ -1,0 +1,187 @@
+//! Deliveries: looked at, tried again, called off.
+
+mod filter;
+mod policies;
+mod schema;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::delivery::Status;
+use posthaste_core::id::{DeliveryId, TenantId};
+use posthaste_store::{AttemptEntry, Page, PageRequest, Retried, StoredDelivery, Tenant};
+
+use super::App;
+use super::body;
+use super::call::Call;
+use super::code::Code;
+use super::delivery_view::{DeliveryView, status_now};
+use super::paging;
+use super::problem::{Noun, Problem};
+use crate::engine::Cancelled;
+use filter::{Wanted, matches};
+use policies::Policies;
+
+pub(super) use filter::{ended_status, error_kind};
+pub(super) use schema::GROUP;
+
+/// How many deliveries under way are looked at for one page.
+const MAX_FLIGHTS_LOOKED_AT: usize = 1_000;
+
+/// `GET …/deliveries`.
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    let wanted = Wanted::read(&mut query);
+    query.finish()?;
+    let app = &call.app;
+    let tenant = &call.tenant().tenant;
+    let mut found = match wanted.status {
+        Some(Status::InProgress) => in_flight(app, &tenant.id, &wanted, page).await?,
+        Some(_) | None => {
+            let filter = wanted.filter.clone();
+            app.store
+                .deliveries(tenant.id.clone(), filter, page)
+                .await?
+        }
+    };
+    // What is being sent right now is shown as that, and so is not what was asked for.
+    if let Some(status) = wanted.status {
+        found.items.retain(|item| status_now(app, item) == status);
+    }
+    let mut policies = Policies::new(app, tenant);
+    for item in &found.items {
+        policies.look_up(item.delivery.facts().endpoint).await?;
+    }
+    Ok(paging::answer(found, |item| {
+        let facts = item.delivery.facts();
+        let in_flight = app.engine.is_in_flight(facts.id);
+        DeliveryView::brief(&item, in_flight, policies.of(facts.endpoint))
+    }))
+}
+
+/// Deliveries that are being sent. Only the engine knows which.
+async fn in_flight(
+    app: &App,
+    tenant: &TenantId,
+    wanted: &Wanted,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    let flights = app.engine.flights();
+    let older = |id: &DeliveryId| page.before.is_none_or(|before| *id < before);
+    let mut flights = flights.into_iter().filter(older).peekable();
+    let mut items = Vec::new();
+    let mut last = None;
+    for id in flights.by_ref().take(MAX_FLIGHTS_LOOKED_AT) {
+        last = Some(id);
+        if let Some((stored, _)) = app.store.delivery(tenant.clone(), id).await?
+            && matches(&wanted.filter, &stored)
+        {
+            items.push(stored);
+        }
+        if items.len() >= page.limit {
+            break;
+        }
+    }
+    let next = flights.peek().and(last);
+    Ok(Page { items, next })
+}
+
+/// `GET …/deliveries/{delivery}`.
+async fn get(call: Call) -> Result<Response<Body>, Problem> {
+    let id = call.id("delivery", Noun::Delivery)?;
+    show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await
+}
+
+/// `POST …/deliveries/{delivery}/retry`.
+async fn retry(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
+    let tenant = &call.tenant().tenant.id;
+    if app.engine.is_in_flight(id) {
+        // Somebody else's does not exist, whether it is being sent or not.
+        find(app, tenant, id).await?;
+        return Err(in_progress());
+    }
+    let now = app.clock.wall();
+    let endpoint = match app.store.retry(now, tenant.clone(), id).await? {
+        Retried::Hastened { endpoint } | Retried::Replayed { endpoint } => endpoint,
+        Retried::EndpointDisabled => {
+            let detail = "The endpoint is disabled. Enable it first, then retry.";
+            return Err(Problem::new(Code::EndpointDisabled, detail));
+        }
+        Retried::EndpointDeleted => {
+            let detail = "The endpoint is deleted. There is nowhere to send this to.";
+            return Err(Problem::new(Code::EndpointDeleted, detail));
+        }
+        Retried::NoSuchDelivery => return Err(Problem::missing(Noun::Delivery)),
+    };
+    app.engine.work(endpoint, now);
+    show(&call.app, &call.tenant().tenant, id, StatusCode::ACCEPTED).await
+}
+
+/// `POST …/deliveries/{delivery}/cancel`.
+async fn cancel(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
+    let tenant = &call.tenant().tenant.id;
+    let (stored, _) = find(app, tenant, id).await?;
+    if !stored.delivery.status().is_terminal() {
+        let endpoint = stored.delivery.facts().endpoint;
+        match app.engine.cancel(endpoint, id).await? {
+            Cancelled::Done => {
+                return show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
+            }
+            Cancelled::TooLate => return Err(in_progress()),
+            Cancelled::Ended => {}
+        }
+    }
+    let (stored, _) = find(app, tenant, id).await?;
+    match stored.delivery.status() {
+        Status::Cancelled => show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await,
+        Status::Succeeded | Status::Failed => {
+            let detail = format!(
+                "The delivery has {} already.",
+                stored.delivery.status().name()
+            );
+            Err(Problem::new(Code::AlreadyFinished, detail))
+        }
+        // The engine knew of an end that is not on disk yet.
+        Status::Pending | Status::Retrying | Status::Held | Status::InProgress => {
+            Err(in_progress())
+        }
+    }
+}
+
+fn in_progress() -> Problem {
+    Problem::new(
+        Code::DeliveryInProgress,
+        "The delivery is being sent right now. Ask again when the attempt has ended.",
+    )
+}
+
+async fn find(
+    app: &App,
+    tenant: &TenantId,
+    id: DeliveryId,
+) -> Result<(StoredDelivery, Vec<AttemptEntry>), Problem> {
+    let found = app.store.delivery(tenant.clone(), id).await?;
+    found.ok_or_else(|| Problem::missing(Noun::Delivery))
+}
+
+async fn show(
+    app: &App,
+    tenant: &Tenant,
+    id: DeliveryId,
+    status: StatusCode,
+) -> Result<Response<Body>, Problem> {
+    // Asked before the row is read: what ends in between is then shown as ended.
+    let in_flight = app.engine.is_in_flight(id);
+    let (stored, attempts) = find(app, &tenant.id, id).await?;
+    let endpoint = stored.delivery.facts().endpoint;
+    let mut policies = Policies::new(app, tenant);
+    policies.look_up(endpoint).await?;
+    let policy = policies.of(endpoint);
+    let now = app.clock.wall();
+    let view = DeliveryView::whole(&stored, &attempts, in_flight, policy, now);
+    Ok(body::answer(status, &view))
+}

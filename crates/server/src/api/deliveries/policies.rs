@@ -1,0 +1,53 @@
+//! The policies that hold for the deliveries of one answer.
+
+use posthaste_core::id::EndpointId;
+use posthaste_core::policy::RetryPolicy;
+use posthaste_store::Tenant;
+use rustc_hash::FxHashMap;
+
+use super::super::App;
+use super::super::problem::Problem;
+
+/// Policies, looked up once for each endpoint.
+pub(super) struct Policies<'a> {
+    app: &'a App,
+    tenant: &'a Tenant,
+    known: FxHashMap<EndpointId, RetryPolicy>,
+}
+
+impl<'a> Policies<'a> {
+    pub(super) fn new(app: &'a App, tenant: &'a Tenant) -> Policies<'a> {
+        Policies {
+            app,
+            tenant,
+            known: FxHashMap::default(),
+        }
+    }
+
+    /// Makes sure that an endpoint's policy is known.
+    pub(super) async fn look_up(&mut self, endpoint: EndpointId) -> Result<(), Problem> {
+        if self.known.contains_key(&endpoint) {
+            return Ok(());
+        }
+        let row = self.app.store.endpoint(endpoint).await?;
+        let own = row.and_then(|row| row.endpoint.retry_policy);
+        let inherited = self.tenant.default_retry_policy.as_ref();
+        // A document that was valid once and is no longer understood gives way to the next.
+        let read = |document| RetryPolicy::from_json(document).ok();
+        let policy = own
+            .as_ref()
+            .and_then(read)
+            .or_else(|| inherited.and_then(read))
+            .unwrap_or_else(|| self.app.settings.default_policy.0.clone());
+        self.known.insert(endpoint, policy);
+        Ok(())
+    }
+
+    /// The policy of an endpoint.
+    ///
+    /// # Panics
+    /// If it was not looked up.
+    pub(super) fn of(&self, endpoint: EndpointId) -> &RetryPolicy {
+        self.known.get(&endpoint).expect("it was looked up")
+    }
+}

@@ -1,0 +1,252 @@
+//! A delivery as callers see it.
+//!
+//! - `status` is `in_progress` while it is being sent, and `held` while its endpoint holds; neither is
+//!   written in its row.
+//! - `max_attempts` counts over all rounds: what the policy allows in this one, and what earlier rounds
+//!   spent.
+//! - `next_attempt_at` is null once it has ended, while it is being sent, and while it is held: nobody
+//!   knows when its endpoint will be back. The `timeline` of a held delivery is what would follow if it
+//!   were let go now.
+
+use std::fmt::Display;
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{DeadReason, Delivery, Status, Trigger, Upcoming};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::time::Timestamp;
+use posthaste_store::{AttemptEntry, StoredDelivery};
+use serde::{Serialize, Serializer};
+
+use super::App;
+
+/// Something written as it prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown<T>(pub T);
+
+impl<T: Display> Serialize for Shown<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// The status of a delivery, as of now.
+pub(super) fn status_now(app: &App, stored: &StoredDelivery) -> Status {
+    let in_flight = app.engine.is_in_flight(stored.delivery.id());
+    status_of(stored, in_flight)
+}
+
+fn status_of(stored: &StoredDelivery, in_flight: bool) -> Status {
+    let status = stored.shown_status();
+    if in_flight && !status.is_terminal() {
+        Status::InProgress
+    } else {
+        status
+    }
+}
+
+/// A delivery, as the API writes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeliveryView {
+    id: Shown<DeliveryId>,
+    event_id: Shown<EventId>,
+    event_type: String,
+    endpoint_id: Shown<EndpointId>,
+    status: Status,
+    reason: Option<DeadReason>,
+    attempt_count: u32,
+    max_attempts: u32,
+    created_at: Shown<Timestamp>,
+    next_attempt_at: Option<Shown<Timestamp>>,
+    give_up_at: Shown<Timestamp>,
+    finished_at: Option<Shown<Timestamp>>,
+    last_error: Option<ErrorView>,
+    #[serde(flatten)]
+    history: Option<History>,
+}
+
+/// Why a delivery failed last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ErrorView {
+    kind: FailureKind,
+    status_code: Option<u16>,
+    detail: String,
+}
+
+/// What was, and what is to come.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct History {
+    attempts: Vec<AttemptView>,
+    timeline: Vec<UpcomingView>,
+}
+
+/// One attempt that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct AttemptView {
+    number: u32,
+    trigger: Trigger,
+    started_at: Shown<Timestamp>,
+    finished_at: Shown<Timestamp>,
+    latency_ms: u64,
+    status_code: Option<u16>,
+    error_kind: Option<FailureKind>,
+    response_snippet: Option<String>,
+    will_retry: bool,
+    next_attempt_at: Option<Shown<Timestamp>>,
+    retry_after_ms: Option<u64>,
+}
+
+/// One attempt that may come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct UpcomingView {
+    number: u32,
+    earliest_at: Shown<Timestamp>,
+    expected_at: Shown<Timestamp>,
+    latest_at: Shown<Timestamp>,
+}
+
+impl DeliveryView {
+    /// A delivery in a list, under the policy that holds for it.
+    pub fn brief(stored: &StoredDelivery, in_flight: bool, policy: &RetryPolicy) -> DeliveryView {
+        let facts = stored.delivery.facts();
+        let state = stored.delivery.state();
+        let status = status_of(stored, in_flight);
+        let wanted_at = match status {
+            Status::Pending | Status::Retrying => stored.delivery.wanted_at(),
+            Status::Held
+            | Status::InProgress
+            | Status::Succeeded
+            | Status::Failed
+            | Status::Cancelled => None,
+        };
+        DeliveryView {
+            id: Shown(facts.id),
+            event_id: Shown(facts.event),
+            event_type: stored.event_type.to_string(),
+            endpoint_id: Shown(facts.endpoint),
+            status,
+            reason: state.dead_reason(),
+            attempt_count: facts.attempts,
+            max_attempts: facts
+                .attempts
+                .saturating_sub(facts.spent)
+                .saturating_add(policy.max_attempts),
+            created_at: Shown(stored.created_at),
+            next_attempt_at: wanted_at.map(Shown),
+            give_up_at: Shown(facts.give_up_at),
+            finished_at: state.ended_at().map(Shown),
+            last_error: last_error(stored),
+            history: None,
+        }
+    }
+
+    /// A delivery with all its attempts, and those that may still come, as seen at `now`.
+    pub fn whole(
+        stored: &StoredDelivery,
+        attempts: &[AttemptEntry],
+        in_flight: bool,
+        policy: &RetryPolicy,
+        now: Timestamp,
+    ) -> DeliveryView {
+        let upcoming = upcoming(&stored.delivery, in_flight, policy, now);
+        DeliveryView {
+            history: Some(History {
+                attempts: attempts.iter().map(AttemptView::new).collect(),
+                timeline: upcoming.iter().map(UpcomingView::new).collect(),
+            }),
+            ..DeliveryView::brief(stored, in_flight, policy)
+        }
+    }
+}
+
+/// The attempts that may still come. The row does not say that one is under way.
+fn upcoming(
+    delivery: &Delivery,
+    in_flight: bool,
+    policy: &RetryPolicy,
+    now: Timestamp,
+) -> Vec<Upcoming> {
+    let mut delivery = delivery.clone();
+    if in_flight {
+        // What has ended in the meantime cannot begin, and nothing follows it.
+        let _ = delivery.begin(now, false);
+    }
+    delivery.upcoming(policy, now)
+}
+
+fn last_error(stored: &StoredDelivery) -> Option<ErrorView> {
+    let kind = stored.error_kind()?;
+    let reason = stored.delivery.state().dead_reason();
+    let last = stored.last_attempt.as_ref();
+    // An endpoint that went away ended the delivery; its last attempt did not.
+    let detail = match reason {
+        Some(DeadReason::EndpointDisabled) => "the endpoint was disabled",
+        Some(DeadReason::EndpointDeleted) => "the endpoint was deleted",
+        Some(
+            DeadReason::Permanent
+            | DeadReason::Exhausted
+            | DeadReason::Expired
+            | DeadReason::UnsafeDestination,
+        )
+        | None => {
+            let status_code = last.and_then(|last| last.status_code);
+            let said = last.and_then(|last| last.detail.clone());
+            return Some(ErrorView {
+                kind,
+                status_code,
+                detail: said.unwrap_or_else(|| in_words(kind, status_code)),
+            });
+        }
+    };
+    Some(ErrorView {
+        kind,
+        status_code: None,
+        detail: detail.to_owned(),
+    })
+}
+
+fn in_words(kind: FailureKind, status_code: Option<u16>) -> String {
+    if let Some(status) = status_code {
+        return format!("the receiver answered {status}");
+    }
+    let words = match kind {
+        FailureKind::Http => "the receiver did not answer 2xx",
+        FailureKind::Timeout => "no complete answer came in time",
+        FailureKind::Dns => "the name did not resolve",
+        FailureKind::Tls => "no secure connection came about",
+        FailureKind::Connection => "the connection failed",
+        FailureKind::Validation => "the destination may not be called",
+        FailureKind::WebhookDisabled => "the endpoint was disabled",
+        FailureKind::Unknown => "something unforeseen went wrong",
+    };
+    words.to_owned()
+}
+
+impl AttemptView {
+    fn new(entry: &AttemptEntry) -> AttemptView {
+        AttemptView {
+            number: entry.number,
+            trigger: entry.trigger,
+            started_at: Shown(entry.started_at),
+            finished_at: Shown(entry.finished_at),
+            latency_ms: entry.latency_ms,
+            status_code: entry.status_code,
+            error_kind: entry.error_kind,
+            response_snippet: entry.response_snippet.clone(),
+            will_retry: entry.next_attempt_at.is_some(),
+            next_attempt_at: entry.next_attempt_at.map(Shown),
+            retry_after_ms: entry.retry_after_ms,
+        }
+    }
+}
+
+impl UpcomingView {
+    fn new(upcoming: &Upcoming) -> UpcomingView {
+        UpcomingView {
+            number: upcoming.number,
+            earliest_at: Shown(upcoming.earliest_at),
+            expected_at: Shown(upcoming.expected_at),
+            latest_at: Shown(upcoming.latest_at),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Many events in one request.
+
+use std::fmt;
+
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::value::RawValue;
+
+use super::super::body;
+use super::super::problem::Problem;
+use super::intake::{Draft, Reader};
+
+/// How many events one request may carry.
+pub const MAX_BATCH: usize = 1_000;
+
+/// Reads `{"events": […]}`, or the list alone. Every mistake is told with the place of its event.
+pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let listed = Batch
+        .deserialize(&mut deserializer)
+        .and_then(|listed| deserializer.end().map(|()| listed));
+    let listed = match listed {
+        Ok(listed) if listed.twice => {
+            let error = serde_json::Error::custom("\"events\" is named twice");
+            return Err(body::malformed(&error));
+        }
+        Ok(listed) => listed,
+        // JSON, but neither an object nor a list where one is wanted.
+        Err(error) if error.is_data() => {
+            reader.wrong("events", "must be a list of events");
+            return Ok(None);
+        }
+        Err(error) => return Err(body::malformed(&error)),
+    };
+    for name in &listed.unknown {
+        let message = "is not a known field; known here: events";
+        reader.wrong(name.clone(), message);
+    }
+    let Some(events) = listed.events else {
+        let message = "is required: a list of events";
+        reader.wrong("events", message);
+        return Ok(None);
+    };
+    if events.count == 0 || events.count > MAX_BATCH {
+        let message = format!("must have 1 to {MAX_BATCH} events, not {}", events.count);
+        reader.wrong("events", message);
+        return Ok(None);
+    }
+    let mut drafts = Vec::with_capacity(events.count);
+    for (index, raw) in events.first.iter().enumerate() {
+        drafts.push(reader.event(raw.get(), &format!("events[{index}]."))?);
+    }
+    // Whatever is missing was noted, and nobody will look at the rest.
+    Ok(drafts.into_iter().collect())
+}
+
+/// A list of which no more is kept than may be there.
+struct Events<'a> {
+    first: Vec<&'a RawValue>,
+    count: usize,
+}
+
+#[derive(Default)]
+struct Listed<'a> {
+    events: Option<Events<'a>>,
+    twice: bool,
+    unknown: Vec<String>,
+}
+
+struct Batch;
+
+impl<'de> DeserializeSeed<'de> for Batch {
+    type Value = Listed<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Listed<'de>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Batch {
+    type Value = Listed<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Listed<'de>, A::Error> {
+        Ok(Listed {
+            events: Some(List.visit_seq(items)?),
+            ..Listed::default()
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Listed<'de>, A::Error> {
+        let mut listed = Listed::default();
+        while let Some(name) = entries.next_key::<String>()? {
+            if name != "events" {
+                entries.next_value::<IgnoredAny>()?;
+                if listed.unknown.is_empty() {
+                    listed.unknown.push(name);
+                }
+            } else {
+                listed.twice |= listed.events.is_some();
+                listed.events = Some(entries.next_value_seed(List)?);
+            }
+        }
+        Ok(listed)
+    }
+}
+
+struct List;
+
+impl<'de> DeserializeSeed<'de> for List {
+    type Value = Events<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Events<'de>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List {
+    type Value = Events<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Events<'de>, A::Error> {
+        let mut events = Events {
+            first: Vec::new(),
+            count: 0,
+        };
+        while events.count < MAX_BATCH {
+            let Some(raw) = items.next_element()? else {
+                return Ok(events);
+            };
+            events.first.push(raw);
+            events.count += 1;
+        }
+        while items.next_element::<IgnoredAny>()?.is_some() {
+            events.count += 1;
+        }
+        Ok(events)
+    }
+}

@@ -1,0 +1,570 @@
+//! An event as it is handed over, read fast and strictly.
+//!
+//! The body is gone through once. Its fields are found as slices of the text, so that a payload is
+//! neither understood nor copied before it is known to be wanted, and is kept byte for byte. What stands
+//! inside a payload is its sender's business, as long as it is JSON and not bottomless.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use bytes::Bytes;
+use http::HeaderMap;
+use posthaste_core::delivery::OrderingKey;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::mistakes::Mistakes;
+use posthaste_core::subscription::EventType;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{Content, Idempotency, NewEvent};
+use ring::digest::{SHA256, digest};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::body;
+use super::super::problem::Problem;
+use super::super::quota::payload_too_large;
+
+/// How deeply a payload may be nested.
+pub const MAX_PAYLOAD_DEPTH: usize = 128;
+/// The longest idempotency key, ordering key and content type.
+pub const MAX_TEXT_CHARS: usize = 255;
+/// How far ahead an event may be scheduled.
+pub const MAX_AHEAD: Span = Span::from_days(365);
+/// How many unknown fields of an event are named.
+const MAX_UNKNOWN: usize = 16;
+/// What a raw body is, if its sender does not say.
+const UNSAID_CONTENT_TYPE: &str = "application/octet-stream";
+/// The header that may carry the idempotency key.
+const IDEMPOTENCY_HEADER: &str = "Idempotency-Key";
+
+/// The fields of an event.
+const EVENT_FIELDS: &[&str] = &[
+    "type",
+    "payload",
+    "body_base64",
+    "content_type",
+    "idempotency_key",
+    "deliver_at",
+    "ordering_key",
+];
+/// The fields of a test event.
+const TEST_FIELDS: &[&str] = &["type", "payload"];
+const MOST_FIELDS: usize = 7;
+
+/// An event that is fit to be stored.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    content: Content,
+    idempotency_key: Option<String>,
+    deliver_at: Option<Timestamp>,
+    ordering_key: Option<String>,
+}
+
+/// Reads events, and notes what is wrong with them.
+#[derive(Debug)]
+pub(super) struct Reader {
+    now: Timestamp,
+    payload_limit_bytes: u64,
+    mistakes: Mistakes,
+    too_large: bool,
+}
+
+impl Reader {
+    /// A reader of events that come now, with payloads of at most so many bytes.
+    pub(super) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
+        Reader {
+            now,
+            payload_limit_bytes,
+            mistakes: Mistakes::default(),
+            too_large: false,
+        }
+    }
+
+    /// Notes a mistake.
+    pub(super) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.mistakes.note(field, message);
+    }
+
+    /// The events that were read, or everything that was wrong with them.
+    pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
+        if !self.mistakes.is_empty() {
+            return Err(Problem::invalid(self.mistakes));
+        }
+        if self.too_large {
+            return Err(payload_too_large(self.payload_limit_bytes));
+        }
+        Ok(read.expect("what is missing was noted as a mistake"))
+    }
+
+    /// Reads the event in `text`, whose fields are told of with `path` before their names.
+    pub(super) fn event(&mut self, text: &str, path: &str) -> Result<Option<Draft>, Problem> {
+        let Some(found) = self.fields(text, path, EVENT_FIELDS)? else {
+            return Ok(None);
+        };
+        let [
+            event_type,
+            payload,
+            body_base64,
+            content_type,
+            idempotency_key,
+            deliver_at,
+            ordering_key,
+        ] = found;
+        let event_type = self.event_type(event_type, path);
+        let content = self.content(payload, body_base64, content_type, path);
+        let idempotency_key = self.short_text(idempotency_key, path, "idempotency_key");
+        let deliver_at = self.deliver_at(deliver_at, path);
+        let ordering_key = self.short_text(ordering_key, path, "ordering_key");
+        if event_type.is_none() && found[0].is_none() {
+            self.wrong(format!("{path}type"), "is required");
+        }
+        let (Some(event_type), Some((payload, content_type))) = (event_type, content) else {
+            return Ok(None);
+        };
+        Ok(Some(Draft {
+            content: Content {
+                event_type,
+                content_type,
+                payload,
+            },
+            idempotency_key,
+            deliver_at,
+            ordering_key,
+        }))
+    }
+
+    /// Reads a test event: what is absent stays as in `usual`.
+    pub(super) fn test(&mut self, text: &str, usual: Content) -> Result<Option<Draft>, Problem> {
+        let Some([event_type, payload, ..]) = self.fields(text, "", TEST_FIELDS)? else {
+            return Ok(None);
+        };
+        let event_type = match event_type {
+            None => Some(usual.event_type),
+            given @ Some(_) => self.event_type(given, ""),
+        };
+        let payload = match payload {
+            None => Some(usual.payload),
+            Some(raw) => self.payload(raw, ""),
+        };
+        let (Some(event_type), Some(payload)) = (event_type, payload) else {
+            return Ok(None);
+        };
+        Ok(Some(Draft::plain(Content {
+            event_type,
+            content_type: None,
+            payload,
+        })))
+    }
+
+    /// Takes the idempotency key that stands in the headers, if there is one.
+    pub(super) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
+        let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
+        let Some(value) = values.next() else {
+            return;
+        };
+        let key = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
+        if values.next().is_some() {
+            self.wrong(IDEMPOTENCY_HEADER, "is given twice");
+        } else if let Err(message) = check_short(key) {
+            self.wrong(IDEMPOTENCY_HEADER, message);
+        } else if let Some(draft) = draft {
+            match &draft.idempotency_key {
+                Some(own) if own != key => self.wrong(
+                    "idempotency_key",
+                    "differs from the header Idempotency-Key; send one of them, or the same in both",
+                ),
+                Some(_) | None => draft.idempotency_key = Some(key.to_owned()),
+            }
+        }
+    }
+
+    /// Refuses an idempotency key in the headers of a request that carries many events.
+    pub(super) fn no_header(&mut self, headers: &HeaderMap) {
+        if headers.contains_key(IDEMPOTENCY_HEADER) {
+            let message =
+                "does not say which event it is for; give each event an idempotency_key of its own";
+            self.wrong(IDEMPOTENCY_HEADER, message);
+        }
+    }
+
+    /// The fields of the object in `text`, in the order of their names.
+    fn fields<'a>(
+        &mut self,
+        text: &'a str,
+        path: &str,
+        names: &'static [&'static str],
+    ) -> Result<Option<[Option<&'a RawValue>; MOST_FIELDS]>, Problem> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        if !text.trim_ascii_start().starts_with('{') {
+            let whole = IgnoredAny::deserialize(&mut deserializer);
+            whole
+                .and_then(|_| deserializer.end())
+                .map_err(|error| body::malformed(&error))?;
+            let field = path.trim_end_matches('.');
+            let message = format!("must be an object, not {}", shape_of(text));
+            self.wrong(field, message);
+            return Ok(None);
+        }
+        let found = Names(names)
+            .deserialize(&mut deserializer)
+            .and_then(|found| deserializer.end().map(|()| found))
+            .map_err(|error| body::malformed(&error))?;
+        for name in found.unknown {
+            let known = names.join(", ");
+            let message = format!("is not a known field; known here: {known}");
+            self.wrong(format!("{path}{name}"), message);
+        }
+        Ok(Some(found.values))
+    }
+
+    fn event_type(&mut self, raw: Option<&RawValue>, path: &str) -> Option<EventType> {
+        let text = self.text(raw?, path, "type")?;
+        match text.parse() {
+            Ok(event_type) => Some(event_type),
+            Err(error) => {
+                self.wrong(format!("{path}type"), error.to_string());
+                None
+            }
+        }
+    }
+
+    fn content(
+        &mut self,
+        payload: Option<&RawValue>,
+        body_base64: Option<&RawValue>,
+        content_type: Option<&RawValue>,
+        path: &str,
+    ) -> Option<(Bytes, Option<String>)> {
+        // A payload may be null; the others are absent then.
+        let body_base64 = body_base64.filter(|raw| raw.get() != "null");
+        let content_type = content_type.filter(|raw| raw.get() != "null");
+        let Some(body_base64) = body_base64 else {
+            if content_type.is_some() {
+                let message = "goes with body_base64 only; a payload is JSON";
+                self.wrong(format!("{path}content_type"), message);
+            }
+            let Some(payload) = payload else {
+                let message = "is required, or body_base64 in its place";
+                self.wrong(format!("{path}payload"), message);
+                return None;
+            };
+            return self.payload(payload, path).map(|bytes| (bytes, None));
+        };
+        if payload.is_some() {
+            let message = "cannot stand beside payload; send one of them";
+            self.wrong(format!("{path}body_base64"), message);
+        }
+        let content_type = match content_type {
+            None => Some(UNSAID_CONTENT_TYPE.to_owned()),
+            Some(raw) => self.content_type(raw, path),
+        };
+        let bytes = self.raw_body(body_base64, path);
+        Some((bytes?, Some(content_type?)))
+    }
+
+    /// The bytes of a payload. They are copied: a slice would keep alive all that was read from the
+    /// connection along with them.
+    fn payload(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
+        let bytes = raw.get().as_bytes();
+        if bytes.len() as u64 > self.payload_limit_bytes {
+            self.too_large = true;
+            return None;
+        }
+        if depth(bytes) > MAX_PAYLOAD_DEPTH {
+            let message = format!("must be nested at most {MAX_PAYLOAD_DEPTH} deep");
+            self.wrong(format!("{path}payload"), message);
+            return None;
+        }
+        Some(Bytes::copy_from_slice(bytes))
+    }
+
+    fn raw_body(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
+        let text = self.text(raw, path, "body_base64")?;
+        match BASE64_STANDARD.decode(text.as_bytes()) {
+            Ok(bytes) if bytes.len() as u64 > self.payload_limit_bytes => {
+                self.too_large = true;
+                None
+            }
+            Ok(bytes) => Some(Bytes::from(bytes)),
+            Err(error) => {
+                let message =
+                    format!("must be base64 with padding, as in RFC 4648, section 4: {error}");
+                self.wrong(format!("{path}body_base64"), message);
+                None
+            }
+        }
+    }
+
+    fn content_type(&mut self, raw: &RawValue, path: &str) -> Option<String> {
+        let text = self.text(raw, path, "content_type")?;
+        let fits = text.len() <= MAX_TEXT_CHARS
+            && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+            && text.trim() == text
+            && text
+                .split_once('/')
+                .is_some_and(|(kind, rest)| is_token(kind) && is_token(essence(rest)));
+        if !fits {
+            let message = format!(
+                "must be a media type such as text/csv, of at most {MAX_TEXT_CHARS} characters"
+            );
+            self.wrong(format!("{path}content_type"), message);
+            return None;
+        }
+        Some(text.into_owned())
+    }
+
+    fn deliver_at(&mut self, raw: Option<&RawValue>, path: &str) -> Option<Timestamp> {
+        let raw = raw.filter(|raw| raw.get() != "null")?;
+        let text = self.text(raw, path, "deliver_at")?;
+        match text.parse::<Timestamp>() {
+            Ok(at) if at > self.now.after(MAX_AHEAD) => {
+                let message = format!("must be at most {MAX_AHEAD} ahead");
+                self.wrong(format!("{path}deliver_at"), message);
+                None
+            }
+            Ok(at) => Some(at),
+            Err(error) => {
+                self.wrong(format!("{path}deliver_at"), error.to_string());
+                None
+            }
+        }
+    }
+
+    fn short_text(
+        &mut self,
+        raw: Option<&RawValue>,
+        path: &str,
+        name: &'static str,
+    ) -> Option<String> {
+        let raw = raw.filter(|raw| raw.get() != "null")?;
+        let text = self.text(raw, path, name)?;
+        match check_short(&text) {
+            Ok(()) => Some(text.into_owned()),
+            Err(message) => {
+                self.wrong(format!("{path}{name}"), message);
+                None
+            }
+        }
+    }
+
+    fn text<'a>(&mut self, raw: &'a RawValue, path: &str, name: &str) -> Option<Cow<'a, str>> {
+        let json = raw.get();
+        let Some(inner) = json.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
+            let message = format!("must be a string, not {}", shape_of(json));
+            self.wrong(format!("{path}{name}"), message);
+            return None;
+        };
+        if !inner.contains('\\') {
+            return Some(Cow::Borrowed(inner));
+        }
+        match serde_json::from_str(json) {
+            Ok(text) => Some(Cow::Owned(text)),
+            Err(_) => {
+                let message = "must be a string of whole characters";
+                self.wrong(format!("{path}{name}"), message);
+                None
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// An event with nothing but content.
+    pub(super) fn plain(content: Content) -> Draft {
+        Draft {
+            content,
+            idempotency_key: None,
+            deliver_at: None,
+            ordering_key: None,
+        }
+    }
+
+    /// The event to be stored.
+    pub(super) fn into_event(
+        self,
+        now: Timestamp,
+        tenant: TenantId,
+        only: Option<EndpointId>,
+    ) -> NewEvent {
+        let ordering = self.ordering_key.as_deref().map(ordering);
+        let fingerprint = self
+            .idempotency_key
+            .as_ref()
+            .map(|_| self.fingerprint())
+            .zip(self.idempotency_key.clone());
+        NewEvent {
+            tenant,
+            idempotency: fingerprint.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
+            // What should have gone out long ago goes out now, and is given up no sooner for it.
+            deliver_at: self.deliver_at.filter(|at| *at > now),
+            ordering,
+            only,
+            content: Arc::new(self.content),
+        }
+    }
+
+    /// Stands for all that makes this event another one than the next.
+    fn fingerprint(&self) -> Fingerprint {
+        let at = self.deliver_at.map_or(String::new(), |at| at.0.to_string());
+        Fingerprint::of(&[
+            self.content.event_type.as_str().as_bytes(),
+            &self.content.payload,
+            self.content
+                .content_type
+                .as_deref()
+                .unwrap_or("")
+                .as_bytes(),
+            at.as_bytes(),
+            self.ordering_key.as_deref().unwrap_or("").as_bytes(),
+        ])
+    }
+}
+
+/// The same key is the same number, in every process.
+fn ordering(key: &str) -> OrderingKey {
+    let digest = digest(&SHA256, key.as_bytes());
+    let first = digest.as_ref().first_chunk();
+    OrderingKey(u64::from_be_bytes(*first.expect("SHA-256 has 32 bytes")))
+}
+
+fn check_short(text: &str) -> Result<(), String> {
+    let fits =
+        (1..=MAX_TEXT_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    if fits {
+        Ok(())
+    } else {
+        Err(format!("must be 1 to {MAX_TEXT_CHARS} visible characters"))
+    }
+}
+
+/// A media type without its parameters.
+fn essence(text: &str) -> &str {
+    text.split(';').next().unwrap_or_default().trim_end()
+}
+
+fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
+    !text.is_empty() && text.bytes().all(allowed)
+}
+
+/// How deeply a JSON text is nested. It must be valid.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => loop {
+                match bytes.next() {
+                    Some(b'\\') => {
+                        bytes.next();
+                    }
+                    Some(b'"') | None => break,
+                    Some(_) => {}
+                }
+            },
+            0..=u8::MAX => {}
+        }
+    }
+    deepest
+}
+
+/// What a JSON text is, by its first letter.
+fn shape_of(json: &str) -> &'static str {
+    match json.trim_ascii_start().bytes().next() {
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        Some(_) | None => "a number",
+    }
+}
+
+/// Finds the fields with these names in an object.
+struct Names(&'static [&'static str]);
+
+struct Found<'a> {
+    values: [Option<&'a RawValue>; MOST_FIELDS],
+    unknown: Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Names {
+    type Value = Found<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Found<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Found<'de>, A::Error> {
+        let mut found = Found {
+            values: [None; MOST_FIELDS],
+            unknown: Vec::new(),
+        };
+        while let Some(name) = entries.next_key_seed(Name(self.0))? {
+            match name {
+                Known::Field(place) => {
+                    let value = entries.next_value()?;
+                    if found.values[place].replace(value).is_some() {
+                        let name = self.0[place];
+                        return Err(A::Error::custom(format_args!("{name:?} is named twice")));
+                    }
+                }
+                Known::Not(name) => {
+                    entries.next_value::<IgnoredAny>()?;
+                    if found.unknown.len() < MAX_UNKNOWN {
+                        found.unknown.push(name);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Recognises a name without keeping it.
+struct Name(&'static [&'static str]);
+
+enum Known {
+    Field(usize),
+    Not(String),
+}
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Known;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Known, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name {
+    type Value = Known;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Known, E> {
+        let place = self.0.iter().position(|known| *known == name);
+        Ok(place.map_or_else(
+            || Known::Not(name.chars().take(MAX_TEXT_CHARS).collect()),
+            Known::Field,
+        ))
+    }
+}

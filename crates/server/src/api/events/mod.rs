@@ -1,0 +1,264 @@
+//! Events: handed over, and looked at.
+//!
+//! Accepting one is the busiest path of the server: the body is gone through once, the answer is
+//! written by hand, and between them stands only the store.
+
+mod batch;
+mod intake;
+mod schema;
+mod view;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use posthaste_core::id::{EndpointId, EventId};
+use posthaste_core::lane::Standing;
+use posthaste_core::mistakes::Mistakes;
+use posthaste_core::time::Timestamp;
+use posthaste_store::{
+    Content, DeliveryFilter, EventFilter, Ingest, Ingested, NewEvent, PageRequest, Tenant,
+};
+
+use super::App;
+use super::auth::KnownTenant;
+use super::body;
+use super::call::Call;
+use super::code::Code;
+use super::delivery_view::{Shown, status_now};
+use super::paging;
+use super::problem::{Noun, Problem};
+use intake::{Draft, Reader};
+use view::{EventSummary, EventView, Fate, write_accepted};
+
+pub use batch::MAX_BATCH;
+pub use intake::{MAX_AHEAD, MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
+pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
+
+/// How many deliveries are shown with an event. The rest are found by `?event=` among the deliveries.
+pub const MAX_DELIVERIES_SHOWN: usize = 1_000;
+/// What an event has around its payload, at the most.
+const ENVELOPE_BYTES: u64 = 64 * 1024;
+/// About as long as the answer for one event is.
+const TYPICAL_ANSWER_BYTES: usize = 256;
+/// The type of a test event.
+const TEST_TYPE: &str = "posthaste.test";
+/// What a test event carries.
+const TEST_PAYLOAD: &[u8] = br#"{"message":"This is a test from posthaste."}"#;
+
+/// `POST …/events`.
+async fn accept(mut call: Call) -> Result<Response<Body>, Problem> {
+    let (app, tenant) = (call.app.clone(), call.tenant().clone());
+    body::check_json_type(call.headers())?;
+    let limit = event_bytes(&app, &tenant.tenant);
+    let bytes = call.take_body(limit).await?;
+    let now = app.clock.wall();
+    let mut reader = Reader::new(now, app.payload_bytes(&tenant.tenant));
+    let mut draft = reader.event(body::text(&bytes)?, "")?;
+    reader.header(call.headers(), &mut draft);
+    let draft = reader.finish(draft)?;
+    let event = draft.into_event(now, tenant.tenant.id.clone(), None);
+    accept_one(&app, &tenant, now, event).await
+}
+
+/// `POST …/events/batch`.
+async fn accept_batch(mut call: Call) -> Result<Response<Body>, Problem> {
+    let (app, tenant) = (call.app.clone(), call.tenant().clone());
+    body::check_json_type(call.headers())?;
+    let bytes = call.take_body(app.settings.batch_bytes).await?;
+    let now = app.clock.wall();
+    let mut reader = Reader::new(now, app.payload_bytes(&tenant.tenant));
+    reader.no_header(call.headers());
+    let drafts = batch::read(body::text(&bytes)?, &mut reader)?;
+    let drafts = reader.finish(drafts)?;
+    let owner = &tenant.tenant.id;
+    let events: Vec<NewEvent> = drafts
+        .into_iter()
+        .map(|draft| draft.into_event(now, owner.clone(), None))
+        .collect();
+    let accepted = store(&app, &tenant, now, events).await?;
+    let mut out = Vec::with_capacity(accepted.len() * TYPICAL_ANSWER_BYTES);
+    out.extend_from_slice(br#"{"data":["#);
+    for (index, ingested) in accepted.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_accepted(&ingested.event, &mut out);
+    }
+    out.extend_from_slice(b"]}");
+    Ok(body::answer_bytes(status_of(&accepted), out.into()))
+}
+
+/// `POST …/endpoints/{endpoint}/test`.
+async fn test(mut call: Call) -> Result<Response<Body>, Problem> {
+    let (app, tenant) = (call.app.clone(), call.tenant().clone());
+    let endpoint: EndpointId = call.id("endpoint", Noun::Endpoint)?;
+    let limit = event_bytes(&app, &tenant.tenant);
+    let bytes = call.take_body(limit).await?;
+    let now = app.clock.wall();
+    let usual = Content {
+        event_type: TEST_TYPE.parse().expect("a type"),
+        content_type: None,
+        payload: Bytes::from_static(TEST_PAYLOAD),
+    };
+    let draft = if bytes.is_empty() {
+        Draft::plain(usual)
+    } else {
+        body::check_json_type(call.headers())?;
+        let mut reader = Reader::new(now, app.payload_bytes(&tenant.tenant));
+        let draft = reader.test(body::text(&bytes)?, usual)?;
+        reader.finish(draft)?
+    };
+    let row = app.store.endpoint(endpoint).await?;
+    let row = row.filter(|row| row.endpoint.tenant == tenant.tenant.id);
+    match row.map(|row| row.standing) {
+        None | Some(Standing::Deleted) => return Err(Problem::missing(Noun::Endpoint)),
+        Some(Standing::Disabled) => return Err(endpoint_disabled()),
+        Some(Standing::Enabled | Standing::Paused) => {}
+    }
+    let event = draft.into_event(now, tenant.tenant.id.clone(), Some(endpoint));
+    accept_one(&app, &tenant, now, event).await
+}
+
+/// The largest body that may carry one event: as large as any other, unless the tenant may send larger
+/// payloads, which base64 makes larger still.
+fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
+    let largest = app.payload_bytes(tenant).div_ceil(3).saturating_mul(4);
+    match tenant.limits.payload_bytes {
+        None => app.settings.body_bytes,
+        Some(_) => largest
+            .saturating_add(ENVELOPE_BYTES)
+            .max(app.settings.body_bytes),
+    }
+}
+
+async fn accept_one(
+    app: &App,
+    tenant: &KnownTenant,
+    now: Timestamp,
+    event: NewEvent,
+) -> Result<Response<Body>, Problem> {
+    let accepted = store(app, tenant, now, vec![event]).await?;
+    let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
+    for ingested in &accepted {
+        write_accepted(&ingested.event, &mut out);
+    }
+    Ok(body::answer_bytes(status_of(&accepted), out.into()))
+}
+
+/// 202 if anything was accepted, 200 if all of it was there already.
+fn status_of(accepted: &[Ingested]) -> StatusCode {
+    if accepted.iter().any(|ingested| ingested.fresh) {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    }
+}
+
+async fn store(
+    app: &App,
+    tenant: &KnownTenant,
+    now: Timestamp,
+    events: Vec<NewEvent>,
+) -> Result<Vec<Ingested>, Problem> {
+    let count = events.len();
+    app.admit_events(tenant, count as u32)?;
+    match app.store.accept(now, events).await? {
+        Ingest::Done(accepted) => {
+            let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
+            app.observe.accepted(&tenant.tenant.id, fresh as u64);
+            Ok(accepted)
+        }
+        Ingest::Conflict(places) => Err(conflict(count, &places)),
+        Ingest::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
+        Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
+    }
+}
+
+fn endpoint_disabled() -> Problem {
+    Problem::new(
+        Code::EndpointDisabled,
+        "The endpoint is disabled. Enable it first.",
+    )
+}
+
+fn conflict(events: usize, places: &[usize]) -> Problem {
+    let mut problem = Problem::new(
+        Code::IdempotencyConflict,
+        "This idempotency key was used before, with other content. Nothing was accepted.",
+    );
+    if events > 1 {
+        let mut mistakes = Mistakes::default();
+        for place in places {
+            let field = format!("events[{place}].idempotency_key");
+            mistakes.note(field, "was used before, with other content");
+        }
+        let named: Vec<String> = mistakes.iter().map(|it| it.field.clone()).collect();
+        let detail = format!(
+            "Idempotency keys were used before, with other content: {}. Nothing was accepted.",
+            named.join(", ")
+        );
+        problem = Problem::new(Code::IdempotencyConflict, detail);
+        problem.errors = Some(mistakes);
+    }
+    problem
+}
+
+/// `GET …/events`.
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    let by_type = query.parsed("type");
+    let event_type = match (by_type, query.parsed("event_type")) {
+        (Some(_), Some(_)) => {
+            query.wrong("event_type", "is another name of type; give one of them");
+            None
+        }
+        (by_type, by_event_type) => by_type.or(by_event_type),
+    };
+    let filter = EventFilter {
+        event_type,
+        since: query.parsed("since"),
+        until: query.parsed("until"),
+    };
+    query.finish()?;
+    let tenant = call.tenant().tenant.id.clone();
+    let found = call.app.store.events(tenant, filter, page).await?;
+    Ok(paging::answer(found, |event| EventSummary::new(&event)))
+}
+
+/// `GET …/events/{event}`.
+async fn get(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let tenant = &call.tenant().tenant.id;
+    let id: EventId = call.id("event", Noun::Event)?;
+    let stored = app.store.event(tenant.clone(), id).await?;
+    let stored = stored.ok_or_else(|| Problem::missing(Noun::Event))?;
+    let mut fates: Vec<Fate> = Vec::new();
+    let mut before = None;
+    while fates.len() < MAX_DELIVERIES_SHOWN {
+        let page = PageRequest {
+            limit: paging::MAX_LIMIT,
+            before,
+        };
+        let filter = DeliveryFilter {
+            event: Some(id),
+            ..DeliveryFilter::default()
+        };
+        let found = app.store.deliveries(tenant.clone(), filter, page).await?;
+        fates.extend(found.items.iter().map(|stored| Fate {
+            id: Shown(stored.delivery.id()),
+            endpoint_id: Shown(stored.delivery.facts().endpoint),
+            status: status_now(app, stored),
+        }));
+        before = found.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    // In the order in which they were answered.
+    fates.reverse();
+    Ok(body::answer(
+        StatusCode::OK,
+        &EventView::new(&stored, fates),
+    ))
+}

@@ -1,0 +1,108 @@
+//! Events as callers see them.
+
+use std::io::Write;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use posthaste_core::delivery::Status;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{AcceptedEvent, StoredEvent};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::delivery_view::Shown;
+
+/// Writes what was accepted. It says the same however often it is asked: what has become of the
+/// deliveries since is to be read elsewhere.
+///
+/// By hand, because it is written more often than anything else; an id, a type and a time have no
+/// character that JSON would have to escape.
+pub(super) fn write_accepted(event: &AcceptedEvent, out: &mut Vec<u8>) {
+    let whole = "a vector takes everything";
+    write!(
+        out,
+        r#"{{"id":"{}","type":"{}","created_at":"{}","deliveries":["#,
+        event.id, event.event_type, event.created_at
+    )
+    .expect(whole);
+    for (index, delivery) in event.deliveries.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write!(
+            out,
+            r#"{{"id":"{}","endpoint_id":"{}","status":"pending"}}"#,
+            delivery.id, delivery.endpoint
+        )
+        .expect(whole);
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// An event in a list.
+#[derive(Serialize)]
+pub(super) struct EventSummary {
+    id: Shown<EventId>,
+    r#type: String,
+    created_at: Shown<Timestamp>,
+    deliver_at: Option<Shown<Timestamp>>,
+    idempotency_key: Option<String>,
+    delivery_count: usize,
+}
+
+impl EventSummary {
+    pub(super) fn new(stored: &StoredEvent) -> EventSummary {
+        EventSummary {
+            id: Shown(stored.event.id),
+            r#type: stored.event.event_type.to_string(),
+            created_at: Shown(stored.event.created_at),
+            deliver_at: stored.deliver_at.map(Shown),
+            idempotency_key: stored.idempotency_key.clone(),
+            delivery_count: stored.event.deliveries.len(),
+        }
+    }
+}
+
+/// What became of one delivery of an event.
+#[derive(Serialize)]
+pub(super) struct Fate {
+    pub(super) id: Shown<DeliveryId>,
+    pub(super) endpoint_id: Shown<EndpointId>,
+    pub(super) status: Status,
+}
+
+/// An event with all that belongs to it.
+#[derive(Serialize)]
+pub(super) struct EventView<'a> {
+    #[serde(flatten)]
+    summary: EventSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    deliveries: Vec<Fate>,
+}
+
+impl<'a> EventView<'a> {
+    pub(super) fn new(stored: &'a StoredEvent, deliveries: Vec<Fate>) -> EventView<'a> {
+        let content = &stored.content;
+        let content_type = content.content_type.as_deref();
+        // What was accepted as JSON is JSON; were it not, it would be shown as bytes.
+        let payload = match content_type {
+            None => serde_json::from_slice(&content.payload).ok(),
+            Some(_) => None,
+        };
+        let body_base64 = payload
+            .is_none()
+            .then(|| BASE64_STANDARD.encode(&content.payload));
+        EventView {
+            summary: EventSummary::new(stored),
+            payload,
+            body_base64,
+            content_type,
+            deliveries,
+        }
+    }
+}

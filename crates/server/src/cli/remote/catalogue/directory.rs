@@ -1,0 +1,152 @@
+//! Who there is: tenants and their keys.
+
+use http::Method;
+
+use super::super::action::{Action, Field, Kind, Shape};
+use super::{bare, body};
+
+const TENANT_FIELDS: [Field; 8] = [
+    body("name", "name", Kind::Text, "What people call it"),
+    body(
+        "retry-policy",
+        "default_retry_policy",
+        Kind::Policy,
+        "The policy of endpoints that have none: a preset, JSON, or @FILE",
+    ),
+    body(
+        "endpoints",
+        "limits.endpoints",
+        Kind::Whole,
+        "At most so many endpoints",
+    ),
+    body(
+        "events-per-second",
+        "limits.events_per_second",
+        Kind::Whole,
+        "At most so many events a second",
+    ),
+    body(
+        "events-per-month",
+        "limits.events_per_month",
+        Kind::Whole,
+        "At most so many events a month",
+    ),
+    body(
+        "payload-bytes",
+        "limits.payload_bytes",
+        Kind::Whole,
+        "The largest payload",
+    ),
+    body(
+        "max-attempts",
+        "limits.max_attempts",
+        Kind::Whole,
+        "The most attempts a policy may ask for",
+    ),
+    body(
+        "retention",
+        "limits.retention",
+        Kind::Duration,
+        "How long what is finished is kept, such as 30d",
+    ),
+];
+
+static TENANT_CREATE: [Field; 9] = {
+    let [a, b, c, d, e, f, g, h] = TENANT_FIELDS;
+    [
+        bare("id", "TENANT", "Its id, if you want to choose it"),
+        a,
+        b,
+        c,
+        d,
+        e,
+        f,
+        g,
+        h,
+    ]
+};
+static TENANT_UPDATE: [Field; 8] = TENANT_FIELDS;
+
+pub(super) static TENANTS: &[Action] = &[
+    Action {
+        name: "list",
+        about: "List tenants, newest first",
+        examples: &[
+            "posthaste tenants list",
+            "posthaste tenants list --all --json",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants",
+        fields: &[],
+        shape: Shape::Page(&[("ID", "id"), ("NAME", "name"), ("CREATED", "created_at")]),
+    },
+    Action {
+        name: "show",
+        about: "Show a tenant and its limits",
+        examples: &["posthaste tenants show acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{id}",
+        fields: &[],
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "create",
+        about: "Create a tenant",
+        examples: &[
+            "posthaste tenants create acme --name Acme",
+            "posthaste tenants create --name Acme --events-per-second 100 --retention 7d",
+        ],
+        method: Method::POST,
+        path: "/v1/tenants",
+        fields: &TENANT_CREATE,
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "update",
+        about: "Change a tenant; what is not named stays",
+        examples: &["posthaste tenants update acme --endpoints 500 --retry-policy patient"],
+        method: Method::PATCH,
+        path: "/v1/tenants/{id}",
+        fields: &TENANT_UPDATE,
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "delete",
+        about: "Delete a tenant with everything it has",
+        examples: &["posthaste tenants delete acme"],
+        method: Method::DELETE,
+        path: "/v1/tenants/{id}",
+        fields: &[],
+        shape: Shape::Gone("deleted"),
+    },
+];
+
+pub(super) static KEYS: &[Action] = &[
+    Action {
+        name: "create",
+        about: "Make a key that reaches this tenant only, and show it once",
+        examples: &["posthaste keys create ci --tenant acme"],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/keys",
+        fields: &[bare("name", "NAME", "What people call it")],
+        shape: Shape::Thing(Some("keep the key: it is not shown again")),
+    },
+    Action {
+        name: "list",
+        about: "List the keys of a tenant, without the keys themselves",
+        examples: &["posthaste keys list --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/keys",
+        fields: &[],
+        shape: Shape::Page(&[("ID", "id"), ("NAME", "name"), ("CREATED", "created_at")]),
+    },
+    Action {
+        name: "revoke",
+        about: "Make a key worthless",
+        examples: &["posthaste keys revoke key_01jd… --tenant acme"],
+        method: Method::DELETE,
+        path: "/v1/tenants/{tenant}/keys/{id}",
+        fields: &[],
+        shape: Shape::Gone("revoked"),
+    },
+];

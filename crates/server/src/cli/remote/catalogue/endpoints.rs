@@ -1,0 +1,208 @@
+//! Where events are delivered to.
+
+use http::Method;
+
+use super::super::action::{Action, Field, Kind, Shape};
+use super::{bare, body};
+
+const ENDPOINT_FIELDS: [Field; 9] = [
+    body("description", "description", Kind::Text, "What it is for"),
+    body(
+        "event-types",
+        "event_types",
+        Kind::List,
+        "What it wants, such as invoice.paid,customer.*; everything if nothing is named",
+    ),
+    body(
+        "retry-policy",
+        "retry_policy",
+        Kind::Policy,
+        "A preset, JSON, or @FILE; null for the tenant's",
+    ),
+    body(
+        "timeout",
+        "timeout",
+        Kind::Duration,
+        "How long one attempt may take, 1s to 60s",
+    ),
+    body(
+        "max-in-flight",
+        "max_in_flight",
+        Kind::Whole,
+        "At most so many requests at once",
+    ),
+    body(
+        "rate",
+        "rate_limit.per_second",
+        Kind::Number,
+        "At most so many requests a second",
+    ),
+    body(
+        "burst",
+        "rate_limit.burst",
+        Kind::Whole,
+        "So many of them at once after a quiet time",
+    ),
+    body(
+        "header",
+        "headers",
+        Kind::Headers,
+        "A header to send, such as \"X-Team: billing\"; may be repeated",
+    ),
+    body(
+        "owner-email",
+        "owner_email",
+        Kind::Text,
+        "Who is told when something is wrong with it",
+    ),
+];
+
+static ENDPOINT_CREATE: [Field; 10] = {
+    let [a, b, c, d, e, f, g, h, i] = ENDPOINT_FIELDS;
+    [bare("url", "URL", "Where it is"), a, b, c, d, e, f, g, h, i]
+};
+static ENDPOINT_UPDATE: [Field; 10] = {
+    let [a, b, c, d, e, f, g, h, i] = ENDPOINT_FIELDS;
+    [
+        body("url", "url", Kind::Text, "Where it is"),
+        a,
+        b,
+        c,
+        d,
+        e,
+        f,
+        g,
+        h,
+        i,
+    ]
+};
+
+/// What is done to one endpoint by a single word.
+const fn on_endpoint(
+    name: &'static str,
+    about: &'static str,
+    examples: &'static [&'static str],
+    path: &'static str,
+) -> Action {
+    Action {
+        name,
+        about,
+        examples,
+        method: Method::POST,
+        path,
+        fields: &[],
+        shape: Shape::Thing(None),
+    }
+}
+
+pub(super) static ENDPOINTS: &[Action] = &[
+    Action {
+        name: "list",
+        about: "List endpoints, newest first",
+        examples: &["posthaste endpoints list --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/endpoints",
+        fields: &[],
+        shape: Shape::Page(&[
+            ("ID", "id"),
+            ("STATUS", "status"),
+            ("URL", "url"),
+            ("EVENT TYPES", "event_types"),
+        ]),
+    },
+    Action {
+        name: "show",
+        about: "Show an endpoint",
+        examples: &["posthaste endpoints show ep_01jd… --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/endpoints/{id}",
+        fields: &[],
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "create",
+        about: "Create an endpoint, and show its signing secret",
+        examples: &[
+            "posthaste endpoints create https://example.com/hooks --tenant acme",
+            "posthaste endpoints create https://example.com/hooks --tenant acme --event-types invoice.* --retry-policy swift --rate 20",
+        ],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/endpoints",
+        fields: &ENDPOINT_CREATE,
+        shape: Shape::Thing(Some(
+            "give the secret to whoever runs the endpoint: it proves what comes from here",
+        )),
+    },
+    Action {
+        name: "update",
+        about: "Change an endpoint; what is not named stays",
+        examples: &["posthaste endpoints update ep_01jd… --tenant acme --timeout 10s --rate 5"],
+        method: Method::PATCH,
+        path: "/v1/tenants/{tenant}/endpoints/{id}",
+        fields: &ENDPOINT_UPDATE,
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "delete",
+        about: "Delete an endpoint; what waits for it is given up",
+        examples: &["posthaste endpoints delete ep_01jd… --tenant acme"],
+        method: Method::DELETE,
+        path: "/v1/tenants/{tenant}/endpoints/{id}",
+        fields: &[],
+        shape: Shape::Gone("deleted"),
+    },
+    on_endpoint(
+        "enable",
+        "Let a disabled endpoint take part again",
+        &["posthaste endpoints enable ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/enable",
+    ),
+    on_endpoint(
+        "disable",
+        "Send nothing to an endpoint any more; what waits for it is given up",
+        &["posthaste endpoints disable ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/disable",
+    ),
+    on_endpoint(
+        "pause",
+        "Hold what is for an endpoint, and lose nothing",
+        &["posthaste endpoints pause ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/pause",
+    ),
+    on_endpoint(
+        "resume",
+        "Let go what was held, gently",
+        &["posthaste endpoints resume ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/resume",
+    ),
+    on_endpoint(
+        "test",
+        "Send a test event to an endpoint",
+        &["posthaste endpoints test ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/test",
+    ),
+    Action {
+        name: "health",
+        about: "Show how an endpoint is doing: breaker, backlog, failures, latency",
+        examples: &["posthaste endpoints health ep_01jd… --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/endpoints/{id}/health",
+        fields: &[],
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "secret",
+        about: "Show the signing secret of an endpoint",
+        examples: &["posthaste endpoints secret ep_01jd… --tenant acme --json"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/endpoints/{id}/secret",
+        fields: &[],
+        shape: Shape::Thing(None),
+    },
+    on_endpoint(
+        "rotate-secret",
+        "Give an endpoint a new signing secret; the old one stays valid for a while",
+        &["posthaste endpoints rotate-secret ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/secret/rotate",
+    ),
+];

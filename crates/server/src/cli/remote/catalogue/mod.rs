@@ -1,0 +1,98 @@
+//! Every resource and what can be done with it.
+
+mod directory;
+mod endpoints;
+mod traffic;
+
+use http::Method;
+
+use super::action::{Action, Field, Kind, Place, Resource, Shape};
+use directory::{KEYS, TENANTS};
+use endpoints::ENDPOINTS;
+use traffic::{DELIVERIES, EVENTS, REPLAYS};
+
+/// Every resource, in the order of the help.
+pub static RESOURCES: &[Resource] = &[
+    Resource {
+        name: "tenants",
+        noun: "TENANT",
+        about: "The tenants of the server, with their plan limits",
+        actions: TENANTS,
+    },
+    Resource {
+        name: "endpoints",
+        noun: "ENDPOINT",
+        about: "Where events are delivered to",
+        actions: ENDPOINTS,
+    },
+    Resource {
+        name: "events",
+        noun: "EVENT",
+        about: "What was handed over to be delivered",
+        actions: EVENTS,
+    },
+    Resource {
+        name: "deliveries",
+        noun: "DELIVERY",
+        about: "Every event on its way to every endpoint",
+        actions: DELIVERIES,
+    },
+    Resource {
+        name: "replays",
+        noun: "REPLAY",
+        about: "Send many deliveries again",
+        actions: REPLAYS,
+    },
+    Resource {
+        name: "keys",
+        noun: "KEY",
+        about: "The keys of a tenant",
+        actions: KEYS,
+    },
+    Resource {
+        name: "stats",
+        noun: "STATS",
+        about: "Health metrics and whether they are in range, for the server or for one tenant",
+        actions: STATS,
+    },
+];
+
+/// The resource that `send` and `batch` belong to as well.
+pub const EVENTS_NAME: &str = "events";
+
+const fn query(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {
+    Field {
+        name,
+        place: Place::Query(key),
+        kind,
+        help,
+    }
+}
+
+const fn body(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {
+    Field {
+        name,
+        place: Place::Body(key),
+        kind,
+        help,
+    }
+}
+
+const fn bare(name: &'static str, shown: &'static str, help: &'static str) -> Field {
+    Field {
+        name,
+        place: Place::Bare(name, shown),
+        kind: Kind::Text,
+        help,
+    }
+}
+
+static STATS: &[Action] = &[Action {
+    name: "",
+    about: "Health metrics and whether they are in range, for the server or for one tenant",
+    examples: &["posthaste stats", "posthaste stats --tenant acme --json"],
+    method: Method::GET,
+    path: "/v1[/tenants/{tenant}]/stats",
+    fields: &[],
+    shape: Shape::Stats,
+}];

@@ -1,0 +1,110 @@
+//! Sets replays going, in the background.
+//!
+//! It promises:
+//!
+//! - every running replay goes on, also one that an earlier process began;
+//! - replays take turns, so that a long one does not keep a short one waiting;
+//! - it sets a small number of deliveries going at a time and rests in between: what it sets going waits
+//!   in the lanes of its endpoints like everything else, and is paced there;
+//! - while the store cannot write, it waits, longer each time up to a bound, and loses nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::id::{EndpointId, ReplayId};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{ReplayStatus, Store, StoreError};
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+
+/// How many deliveries one step sets going.
+pub const REPLAY_STEP: usize = 256;
+/// The rest between two steps: at most 12,800 deliveries a second are set going.
+const REST: Duration = Duration::from_millis(20);
+/// The first wait after the store failed; each one after it is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The longest wait after the store failed.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How often it looks for replays that nobody told it of.
+const LOOK_AROUND: Duration = Duration::from_secs(60);
+
+/// Told when something is due for an endpoint now.
+pub type Work = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
+
+/// Sets replays going.
+pub struct Replayer {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    bell: Arc<Notify>,
+    work: Work,
+}
+
+impl Replayer {
+    /// A replayer that looks for new replays when `bell` rings, and calls `work` for every endpoint for
+    /// which it has put something on disk.
+    pub fn new(store: Arc<dyn Store>, clock: Clock, bell: Arc<Notify>, work: Work) -> Replayer {
+        Replayer {
+            store,
+            clock,
+            bell,
+            work,
+        }
+    }
+
+    /// Goes on until the store is closed. It may be dropped at any moment: each step is whole, and the
+    /// next process goes on from it.
+    pub async fn run(self) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let failed = match self.go_round().await {
+                Ok(()) => None,
+                Err(StoreError::Closed) => return,
+                Err(error) => Some(error),
+            };
+            match failed {
+                None => {
+                    wait = FIRST_WAIT;
+                    // Whoever rang while a round was made is heard now.
+                    let _ = tokio::time::timeout(LOOK_AROUND, self.bell.notified()).await;
+                }
+                Some(error) => {
+                    tracing::warn!(%error, "replays wait for the store");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+            }
+        }
+    }
+
+    /// Steps every running replay in turn until none is left.
+    async fn go_round(&self) -> Result<(), StoreError> {
+        let mut running: VecDeque<ReplayId> = self.store.running_replays().await?.into();
+        while let Some(replay) = running.pop_front() {
+            if self.step(replay).await? {
+                running.push_back(replay);
+            } else if running.is_empty() {
+                // Some may have begun in the meantime.
+                running = self.store.running_replays().await?.into();
+            }
+            tokio::time::sleep(REST).await;
+        }
+        Ok(())
+    }
+
+    /// One step; says whether there are more.
+    async fn step(&self, replay: ReplayId) -> Result<bool, StoreError> {
+        let now = self.clock.wall();
+        let Some(step) = self.store.step_replay(now, replay, REPLAY_STEP).await? else {
+            return Ok(false);
+        };
+        for endpoint in step.endpoints {
+            (self.work)(endpoint, now);
+        }
+        Ok(match step.replay.status {
+            ReplayStatus::Running => true,
+            ReplayStatus::Done | ReplayStatus::Cancelled => false,
+        })
+    }
+}

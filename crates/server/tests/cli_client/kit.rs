@@ -1,0 +1,174 @@
+//! A server that plays a script, and the program that asks it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+/// One request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) line: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Heard {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(header, _)| header == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("a body in JSON")
+    }
+}
+
+/// A server that gives these answers, one after the other; the last one stays.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    heard: Arc<Mutex<Vec<Heard>>>,
+}
+
+impl Server {
+    pub(crate) fn saying(answers: &[(u16, &str)]) -> Server {
+        let answers = answers.iter().map(|(status, body)| {
+            let kind = match status {
+                200..300 => "application/json",
+                _ => "application/problem+json",
+            };
+            let length = body.len();
+            format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}")
+        });
+        Server::writing(answers.collect())
+    }
+
+    /// A server that writes these answers as they are.
+    pub(crate) fn writing(answers: Vec<String>) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let script = Arc::new((answers, Arc::clone(&heard)));
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let script = Arc::clone(&script);
+                thread::spawn(move || serve(socket, &script.0, &script.1));
+            }
+        });
+        Server { address, heard }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().expect("no panic").clone()
+    }
+
+    /// The only request that came.
+    pub(crate) fn only(&self) -> Heard {
+        let heard = self.heard();
+        assert_eq!(heard.len(), 1, "{heard:#?}");
+        heard[0].clone()
+    }
+
+    /// The program, told to ask here, with arguments parted by blanks.
+    pub(crate) fn asked(&self, line: &str) -> Command {
+        let mut command = program(line);
+        command
+            .env("POSTHASTE_SERVER", self.url())
+            .env("POSTHASTE_KEY", "ph_test")
+            .env("POSTHASTE_TENANT", "acme");
+        command
+    }
+
+    /// Runs the program, and hands back what it printed.
+    pub(crate) fn answer(&self, line: &str) -> String {
+        answer(self.asked(line).output().expect("it runs"))
+    }
+
+    /// Runs the program, and hands back what it complained of.
+    pub(crate) fn complaint(&self, line: &str) -> String {
+        complaint(self.asked(line).output().expect("it runs"), 1)
+    }
+}
+
+fn serve(socket: TcpStream, answers: &[String], heard: &Mutex<Vec<Heard>>) -> Option<()> {
+    let mut reader = BufReader::new(socket.try_clone().ok()?);
+    let mut writer = socket;
+    loop {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            match line.trim_end() {
+                "" => break,
+                line => lines.push(line.to_owned()),
+            }
+        }
+        let headers: Vec<(String, String)> = lines[1..]
+            .iter()
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+            .collect();
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
+        reader.read_exact(&mut body).ok()?;
+        let nth = {
+            let mut heard = heard.lock().expect("no panic");
+            heard.push(Heard {
+                line: lines[0].trim_end_matches(" HTTP/1.1").to_owned(),
+                headers,
+                body: String::from_utf8(body).expect("text"),
+            });
+            heard.len() - 1
+        };
+        let answer = answers.get(nth).or(answers.last())?;
+        writer.write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+/// The program as in an empty environment.
+pub(crate) fn program(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    for name in ["SERVER", "KEY", "TENANT", "CA", "SECRET", "RECEIVER_LISTEN"] {
+        command.env_remove(format!("POSTHASTE_{name}"));
+    }
+    command.env_remove("COLUMNS").stdin(Stdio::null());
+    command.args(line.split(' ').filter(|word| !word.is_empty()));
+    command
+}
+
+/// What it printed, if it was content.
+pub(crate) fn answer(output: Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What it complained of, with this exit code.
+pub(crate) fn complaint(output: Output, code: i32) -> String {
+    let complaint = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{complaint}");
+    complaint
+}
+
+/// Runs the program with this input.
+pub(crate) fn fed(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input).expect("it reads");
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}

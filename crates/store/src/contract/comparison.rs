@@ -1,1 +1,0 @@
-//! Engine and model, side by side.

@@ -1,0 +1,473 @@
+//! Does an operation to one side, and tells what came of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::delivery::{DeadReason, OrderingKey};
+use posthaste_core::dispatcher::{News, Record};
+use posthaste_core::id::{DeliveryId, EndpointId, ReplayId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_core::time::{Span, Timestamp};
+
+use super::names::DeliveryName;
+use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
+use super::side::Side;
+use crate::contract::given::{
+    DAY, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
+};
+use crate::{
+    AttemptDetail, Content, DisabledReason, Endpoint, Idempotency, Ingest, Limits, NewEvent,
+    ReplayFilter, ReplayScope, ReplayStatus, Retention, Retried, Tenant, Tidied,
+};
+
+/// Rounds of tidying that certainly look at everything.
+const TIDY_ROUNDS: usize = 3;
+
+impl Side<'_> {
+    pub(super) async fn apply(&mut self, operation: &Operation) -> String {
+        let answer = self.answer(operation).await;
+        let handed_over = self.handed_over();
+        let counts = self.store.counts();
+        format!(
+            "{}\n{handed_over}\n{counts:?}",
+            self.names.translate(&answer)
+        )
+    }
+
+    async fn answer(&mut self, operation: &Operation) -> String {
+        let store = self.store.clone();
+        match operation.clone() {
+            Operation::CreateTenant {
+                now,
+                tenant,
+                policy,
+                retention,
+            } => {
+                let made = Tenant {
+                    created_at: now,
+                    ..a_tenant(tenant, 0, policy, retention)
+                };
+                self.tell(&store.create_tenant(now, made).await)
+            }
+            Operation::ReplaceTenant {
+                tenant,
+                revision,
+                policy,
+                retention,
+            } => {
+                let changed = a_tenant(tenant, revision, policy, retention);
+                self.tell(&store.replace_tenant(at(0), changed).await)
+            }
+            Operation::DeleteTenant { now, tenant } => {
+                let mut deleted = store.delete_tenant(now, id(tenant)).await;
+                if let Ok(Some(endpoints)) = &mut deleted {
+                    endpoints.sort();
+                }
+                self.tell(&deleted)
+            }
+            Operation::CreateKey {
+                key: number,
+                tenant,
+            } => self.tell(&store.create_key(at(0), key(number.into(), tenant)).await),
+            Operation::RevokeKey {
+                key: number,
+                tenant,
+            } => {
+                let key = key(number.into(), None);
+                let revoked = store.revoke_key(at(0), tenant.map(id), key.id).await;
+                self.tell(&(revoked, store.key(key.hash).await))
+            }
+            Operation::CreateEndpoint {
+                endpoint,
+                tenant,
+                patterns,
+                at_most,
+            } => {
+                let made = an_endpoint(endpoint, tenant, 0, patterns, false);
+                self.tell(&store.create_endpoint(at(0), made, at_most).await)
+            }
+            Operation::ReplaceEndpoint {
+                endpoint,
+                revision,
+                patterns,
+                policy,
+            } => {
+                let changed = an_endpoint(endpoint, TENANTS[0], revision, patterns, policy);
+                self.tell(&store.replace_endpoint(at(0), changed).await)
+            }
+            Operation::Stand {
+                now,
+                endpoint,
+                standing,
+                health,
+            } => {
+                let reason = (standing == Standing::Disabled).then_some(DisabledReason::Manual);
+                let health = health.map(a_health);
+                let stood = store
+                    .set_standing(now, endpoint, standing, reason, health)
+                    .await;
+                self.tell(&(
+                    stood,
+                    store.endpoint(endpoint).await,
+                    store.pending(endpoint),
+                ))
+            }
+            Operation::Accept {
+                now,
+                tenant,
+                drafts,
+            } => self.accept(now, tenant, &drafts).await,
+            Operation::Attempt {
+                now,
+                delivery,
+                code,
+                effects,
+            } => self.attempt(now, delivery, code, effects).await,
+            Operation::Cancel { now, delivery } => {
+                let cancel = Record::Cancel {
+                    delivery: self.named(delivery),
+                    at: now,
+                };
+                let written = record(&*store, now, cancel, AttemptDetail::default()).await;
+                self.tell(&written)
+            }
+            Operation::Retry {
+                now,
+                tenant,
+                delivery,
+            } => {
+                let named = self.named(delivery);
+                let mut told = Vec::new();
+                for tenant in tenant.map_or(TENANTS.to_vec(), |tenant| vec![tenant]) {
+                    let retried = store.retry(now, id(tenant), named).await;
+                    if retried != Ok(Retried::NoSuchDelivery) {
+                        told.push((retried, store.delivery(id(tenant), named).await));
+                    }
+                }
+                self.tell(&told)
+            }
+            Operation::Fetch {
+                endpoint,
+                due_by,
+                limit,
+                ordered,
+            } => self.fetch(endpoint, due_by, limit, ordered).await,
+            Operation::Sweep {
+                now,
+                endpoint,
+                deleted,
+                except,
+                limit,
+            } => {
+                let except: Vec<DeliveryId> = except.iter().map(|name| self.named(*name)).collect();
+                self.sweep(now, endpoint, deleted, except.into(), limit)
+                    .await
+            }
+            Operation::CreateReplay {
+                now,
+                tenant,
+                search,
+                scope,
+            } => self.create_replay(now, tenant, search, scope).await,
+            Operation::FinishReplay { now, replay, limit } => {
+                self.finish_replay(now, self.names.replays[replay], limit)
+                    .await
+            }
+            Operation::CancelReplay {
+                now,
+                tenant,
+                replay,
+            } => {
+                let replay = self.names.replays[replay];
+                self.tell(&store.cancel_replay(now, id(tenant), replay).await)
+            }
+            Operation::List {
+                tenant,
+                search,
+                limit,
+            } => {
+                let deliveries = self.deliveries(tenant, &search, limit).await;
+                let events = self.events(tenant, &search, limit).await;
+                format!("{}\n{}", self.tell_sorted(&deliveries), self.tell(&events))
+            }
+            Operation::RetryingSince {
+                tenant,
+                since,
+                limit,
+            } => self.tell(&store.retrying_since(tenant.map(id), since, limit).await),
+            Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
+            Operation::Reopen => {
+                self.reopen().await;
+                String::new()
+            }
+        }
+    }
+
+    fn named(&self, name: DeliveryName) -> DeliveryId {
+        self.names
+            .deliveries
+            .get(&name)
+            .copied()
+            .unwrap_or(DeliveryId(7))
+    }
+
+    async fn accept(&mut self, now: Timestamp, tenant: &str, drafts: &[Draft]) -> String {
+        let events = drafts.iter().map(|draft| an_event(tenant, draft)).collect();
+        let mut ingest = self.store.accept(now, events).await;
+        if let Ok(Ingest::Done(ingested)) = &mut ingest {
+            for it in ingested {
+                self.names.learn_event(it.event.id);
+                for delivery in &it.event.deliveries {
+                    self.names
+                        .learn_delivery(it.event.id, delivery.endpoint, delivery.id);
+                }
+                it.event
+                    .deliveries
+                    .sort_by_key(|delivery| delivery.endpoint);
+            }
+        }
+        self.tell(&ingest)
+    }
+
+    async fn attempt(
+        &mut self,
+        now: Timestamp,
+        name: DeliveryName,
+        code: u16,
+        effects: Effects,
+    ) -> String {
+        let named = self.named(name);
+        let mut owner = None;
+        for tenant in TENANTS {
+            let found = self
+                .store
+                .delivery(id(tenant), named)
+                .await
+                .expect("it reads");
+            owner = owner.or(found.map(|(stored, _)| (tenant, stored.delivery)));
+        }
+        let current = owner.as_ref().map(|(_, delivery)| delivery.clone());
+        let current = current.filter(|delivery| delivery.wanted_at().is_some());
+        let seen = self.seen.get(&named).cloned();
+        let before = if effects.stale {
+            seen
+        } else {
+            current.clone().or(seen)
+        };
+        if let Some(current) = current {
+            self.seen.insert(named, current);
+        }
+        let Some(before) = before else {
+            return "nothing to send".to_owned();
+        };
+        let mut settled = attempt(&before, now, answered(code));
+        settled.health = effects.health.map(a_health);
+        settled.disable = effects.disable.then_some(DisableCause::Gone);
+        if effects.news {
+            settled.news = vec![
+                News::BreakerTripped(TripReason::FailureRatio),
+                News::Disabled(DisableCause::Gone),
+                News::Recovered,
+            ];
+        }
+        let settled = Record::Attempt(Box::new(settled));
+        let written = record(&*self.store, now, settled, detail()).await;
+        let found = match owner {
+            Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
+            None => Ok(None),
+        };
+        let endpoint = before.facts().endpoint;
+        self.tell(&(
+            written,
+            found,
+            self.store.endpoint(endpoint).await,
+            self.store.pending(endpoint),
+        ))
+    }
+
+    /// Whether something is blocked may be said too often, but not too seldom, and only where something
+    /// was left unread.
+    async fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> String {
+        let fetched = self
+            .store
+            .fetch(endpoint, due_by, limit, ordered)
+            .await
+            .expect("it reads");
+        let later = Timestamp(u64::MAX >> 2);
+        let everything = self
+            .store
+            .fetch(endpoint, later, usize::MAX >> 2, ordered)
+            .await;
+        let everything = everything.expect("it reads");
+        let excused = fetched.next_due.is_some();
+        let honest = fetched.blocked == everything.blocked || (fetched.blocked && excused);
+        let found = (&fetched.deliveries, fetched.next_due, honest, everything);
+        self.tell(&found)
+    }
+
+    async fn sweep(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        deleted: bool,
+        except: Arc<[DeliveryId]>,
+        limit: usize,
+    ) -> String {
+        let reason = match deleted {
+            true => DeadReason::EndpointDeleted,
+            false => DeadReason::EndpointDisabled,
+        };
+        let mut ended = 0;
+        loop {
+            let swept = self
+                .store
+                .sweep(now, endpoint, reason, except.clone(), limit)
+                .await;
+            let swept = swept.expect("it sweeps");
+            assert!(swept.ended <= limit, "swept more than asked for");
+            ended += swept.ended;
+            if !swept.more {
+                return format!("{ended} ended, {} left", self.store.pending(endpoint));
+            }
+        }
+    }
+
+    /// The answer to a tenant that is not there is not worth comparing.
+    async fn create_replay(
+        &mut self,
+        now: Timestamp,
+        tenant: &str,
+        search: Search,
+        scope: ReplayScope,
+    ) -> String {
+        let exists = self
+            .store
+            .tenant(id(tenant))
+            .await
+            .expect("it reads")
+            .is_some();
+        if !exists {
+            return "no tenant".to_owned();
+        }
+        let filter = ReplayFilter {
+            endpoint: search.endpoint,
+            event_type: search.event_type.map(kind),
+            error_kind: search.error_kind,
+            since: search.since,
+            until: search.until,
+            scope,
+        };
+        let replay = self.store.create_replay(now, id(tenant), filter).await;
+        if let Ok(replay) = &replay {
+            self.names.learn_replay(replay.id);
+        }
+        self.tell(&replay)
+    }
+
+    async fn finish_replay(&mut self, now: Timestamp, replay: ReplayId, limit: usize) -> String {
+        let mut endpoints = Vec::new();
+        loop {
+            let step = self
+                .store
+                .step_replay(now, replay, limit)
+                .await
+                .expect("it goes on");
+            let Some(step) = step else {
+                return "no replay".to_owned();
+            };
+            endpoints.extend(step.endpoints);
+            if step.replay.status != ReplayStatus::Running {
+                self.learn_deliveries().await;
+                endpoints.sort();
+                endpoints.dedup();
+                return self.tell(&(step.replay, endpoints));
+            }
+        }
+    }
+
+    async fn tidy(&self, now: Timestamp, keep_ms: u64, step: usize) -> String {
+        let retention = Retention {
+            default: Span::from_millis(keep_ms),
+            step,
+        };
+        let mut removed = 0;
+        for _ in 0..TIDY_ROUNDS {
+            loop {
+                let tidied: Tidied = self.store.tidy(now, retention).await.expect("it tidies");
+                assert!(tidied.events <= step, "a step too far");
+                removed += tidied.events;
+                if !tidied.more {
+                    break;
+                }
+            }
+        }
+        format!("{removed} removed")
+    }
+}
+
+fn a_tenant(name: &str, revision: u64, own_policy: bool, retention: Option<u64>) -> Tenant {
+    Tenant {
+        default_retry_policy: own_policy.then(|| policy("5h")),
+        limits: Limits {
+            retention: retention.map(Span::from_days),
+            ..Limits::default()
+        },
+        revision,
+        ..tenant(name)
+    }
+}
+
+fn an_endpoint(
+    id: EndpointId,
+    tenant: &str,
+    revision: u64,
+    patterns: usize,
+    own_policy: bool,
+) -> Endpoint {
+    Endpoint {
+        id,
+        retry_policy: own_policy.then(|| policy("7h")),
+        revision,
+        created_at: at(DAY),
+        ..endpoint(1, tenant, PATTERNS[patterns])
+    }
+}
+
+fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
+    let payload = format!("{{\"content\":{}}}", draft.content);
+    NewEvent {
+        idempotency: draft.key.map(|key| Idempotency {
+            key: format!("key {key}"),
+            fingerprint: Fingerprint::of(&[payload.as_bytes()]),
+        }),
+        content: Arc::new(Content {
+            event_type: kind(draft.event_type),
+            content_type: None,
+            payload: Bytes::from(payload),
+        }),
+        deliver_at: draft.deliver_at,
+        ordering: draft.ordering.map(OrderingKey),
+        only: draft.only,
+        ..event(tenant, draft.event_type)
+    }
+}
+
+fn a_health((revision, tripped): (u64, bool)) -> Health {
+    Health {
+        revision,
+        failing_since: Some(at(revision)),
+        trip: tripped.then_some(StoredTrip {
+            until: at(revision),
+            reason: TripReason::ConsecutiveFailures,
+            failed_probes: 1,
+        }),
+        ..Health::default()
+    }
+}

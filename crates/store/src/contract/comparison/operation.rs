@@ -1,0 +1,474 @@
+//! What can be done to a store, made up from dice.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::dice::Dice;
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::names::{DeliveryName, Names};
+use crate::contract::given::{DAY, HOUR, at};
+use crate::{ReplayScope, StoredStatus};
+
+pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
+pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
+pub(super) const PATTERNS: [&[&str]; 5] = [&[], &["a.*"], &["a.b", "d.*"], &["*"], &["d.e"]];
+pub(super) const CODES: [u16; 5] = [200, 400, 404, 429, 503];
+pub(super) const STATUSES: [StoredStatus; 6] = [
+    StoredStatus::Pending,
+    StoredStatus::Retrying,
+    StoredStatus::Held,
+    StoredStatus::Succeeded,
+    StoredStatus::Failed,
+    StoredStatus::Cancelled,
+];
+const ENDPOINTS: u64 = 7;
+const KEYS: u64 = 5;
+
+/// An event to be accepted, in small numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) event_type: &'static str,
+    pub(super) key: Option<u64>,
+    pub(super) content: u64,
+    pub(super) deliver_at: Option<Timestamp>,
+    pub(super) ordering: Option<u64>,
+    pub(super) only: Option<EndpointId>,
+}
+
+/// How a record comes to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effects {
+    pub(super) health: Option<(u64, bool)>,
+    pub(super) disable: bool,
+    pub(super) news: bool,
+    /// It is made of what was known at an earlier time.
+    pub(super) stale: bool,
+}
+
+/// Which deliveries, events and replays.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Search {
+    pub(super) status: Option<StoredStatus>,
+    pub(super) endpoint: Option<EndpointId>,
+    pub(super) event: Option<usize>,
+    pub(super) event_type: Option<&'static str>,
+    pub(super) error_kind: Option<FailureKind>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(super) enum Operation {
+    CreateTenant {
+        now: Timestamp,
+        tenant: &'static str,
+        policy: bool,
+        retention: Option<u64>,
+    },
+    ReplaceTenant {
+        tenant: &'static str,
+        revision: u64,
+        policy: bool,
+        retention: Option<u64>,
+    },
+    DeleteTenant {
+        now: Timestamp,
+        tenant: &'static str,
+    },
+    CreateKey {
+        key: u64,
+        tenant: Option<&'static str>,
+    },
+    RevokeKey {
+        key: u64,
+        tenant: Option<&'static str>,
+    },
+    CreateEndpoint {
+        endpoint: EndpointId,
+        tenant: &'static str,
+        patterns: usize,
+        at_most: u32,
+    },
+    ReplaceEndpoint {
+        endpoint: EndpointId,
+        revision: u64,
+        patterns: usize,
+        policy: bool,
+    },
+    Stand {
+        now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        health: Option<(u64, bool)>,
+    },
+    Accept {
+        now: Timestamp,
+        tenant: &'static str,
+        drafts: Vec<Draft>,
+    },
+    Attempt {
+        now: Timestamp,
+        delivery: DeliveryName,
+        code: u16,
+        effects: Effects,
+    },
+    Cancel {
+        now: Timestamp,
+        delivery: DeliveryName,
+    },
+    Retry {
+        now: Timestamp,
+        tenant: Option<&'static str>,
+        delivery: DeliveryName,
+    },
+    Fetch {
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    },
+    Sweep {
+        now: Timestamp,
+        endpoint: EndpointId,
+        deleted: bool,
+        except: Vec<DeliveryName>,
+        limit: usize,
+    },
+    CreateReplay {
+        now: Timestamp,
+        tenant: &'static str,
+        search: Search,
+        scope: ReplayScope,
+    },
+    FinishReplay {
+        now: Timestamp,
+        replay: usize,
+        limit: usize,
+    },
+    CancelReplay {
+        now: Timestamp,
+        tenant: &'static str,
+        replay: usize,
+    },
+    List {
+        tenant: &'static str,
+        search: Search,
+        limit: usize,
+    },
+    RetryingSince {
+        tenant: Option<&'static str>,
+        since: Timestamp,
+        limit: usize,
+    },
+    Tidy {
+        now: Timestamp,
+        keep_ms: u64,
+        step: usize,
+    },
+    Reopen,
+}
+
+/// Makes operations up.
+pub(super) struct Script {
+    pub(super) dice: Dice,
+    now: Timestamp,
+}
+
+impl Script {
+    pub(super) fn new(dice: Dice) -> Script {
+        Script {
+            dice,
+            now: at(30 * DAY),
+        }
+    }
+
+    /// Time mostly goes on, sometimes by much, and now and then it is set back.
+    fn tick(&mut self) -> Timestamp {
+        let Timestamp(now) = self.now;
+        self.now = Timestamp(match self.dice.between(0, 99) {
+            0..=29 => now,
+            30..=89 => now + self.dice.between(1, 5_000),
+            90..=94 => now + self.dice.between(HOUR, 12 * HOUR),
+            95 => now + self.dice.between(DAY, 5 * DAY),
+            96.. => now - self.dice.between(1, 2 * HOUR),
+        });
+        self.now
+    }
+
+    fn maybe<T>(&mut self, of_ten: u32, make: impl FnOnce(&mut Script) -> T) -> Option<T> {
+        self.dice.chance(of_ten, 10).then(|| make(self))
+    }
+
+    fn some_time(&mut self) -> Timestamp {
+        let span = self.dice.between(0, 8 * HOUR);
+        Timestamp(self.now.0 + 2 * HOUR - span)
+    }
+
+    /// Mostly the first of them, so that much comes together.
+    fn tenant(&mut self) -> &'static str {
+        match self.dice.chance(6, 10) {
+            true => TENANTS[0],
+            false => self.dice.pick::<&'static str>(&TENANTS),
+        }
+    }
+
+    fn endpoint(&mut self) -> EndpointId {
+        // Their ids are not in the order in which they are made.
+        EndpointId(u128::from(self.dice.between(1, ENDPOINTS) * 37 % 11) << 64)
+    }
+
+    fn pattern(&mut self) -> usize {
+        self.dice.between(0, PATTERNS.len() as u64 - 1) as usize
+    }
+
+    fn limit(&mut self) -> usize {
+        self.dice.between(1, 12) as usize
+    }
+
+    fn health(&mut self) -> (u64, bool) {
+        (self.dice.between(0, 9), self.dice.chance(3, 10))
+    }
+
+    fn search(&mut self, names: &Names) -> Search {
+        let events = names.events.len() as u64;
+        Search {
+            status: self.maybe(4, |script| *script.dice.pick(&STATUSES)),
+            endpoint: self.maybe(3, Script::endpoint),
+            event: self.maybe(1, |script| script.dice.between(0, events) as usize),
+            event_type: self.maybe(3, |script| *script.dice.pick(&TYPES)),
+            error_kind: self.maybe(2, |script| *script.dice.pick(&FailureKind::ALL)),
+            since: self.maybe(3, Script::some_time),
+            until: self.maybe(2, Script::some_time),
+        }
+    }
+
+    /// A delivery, mostly one of the latest.
+    fn delivery(&mut self, names: &Names) -> Option<DeliveryName> {
+        let known: Vec<DeliveryName> = names.deliveries.keys().copied().collect();
+        let last = known.len().checked_sub(1)? as u64;
+        let first = if self.dice.chance(3, 4) {
+            last.saturating_sub(15)
+        } else {
+            0
+        };
+        Some(known[self.dice.between(first, last) as usize])
+    }
+
+    fn draft(&mut self) -> Draft {
+        Draft {
+            event_type: self.dice.pick::<&'static str>(&TYPES),
+            key: self.maybe(4, |script| script.dice.between(0, 9)),
+            content: u64::from(self.dice.chance(1, 6)),
+            deliver_at: self.maybe(2, Script::some_time),
+            ordering: self.maybe(4, |script| script.dice.between(0, 2)),
+            only: None,
+        }
+    }
+
+    fn accept(&mut self) -> Operation {
+        let mut drafts: Vec<Draft> = Vec::new();
+        if self.dice.chance(1, 10) {
+            let only = Some(self.endpoint());
+            let draft = self.draft();
+            drafts.push(Draft { only, ..draft });
+        } else {
+            let count = self.dice.between(1, 4);
+            drafts.extend((0..count).map(|_| self.draft()));
+        }
+        Operation::Accept {
+            now: self.tick(),
+            tenant: self.tenant(),
+            drafts,
+        }
+    }
+
+    fn attempt(&mut self, delivery: DeliveryName) -> Operation {
+        let effects = Effects {
+            health: self.maybe(3, Script::health),
+            disable: self.dice.chance(1, 20),
+            news: self.dice.chance(1, 5),
+            stale: self.dice.chance(1, 8),
+        };
+        let code = *self.dice.pick(&CODES);
+        Operation::Attempt {
+            now: self.tick(),
+            delivery,
+            code,
+            effects,
+        }
+    }
+
+    fn create_replay(&mut self, names: &Names) -> Operation {
+        let scope = match self.dice.between(0, 4) {
+            0 | 1 => ReplayScope::Missed,
+            2 => ReplayScope::Ended(StoredStatus::Succeeded),
+            3 => ReplayScope::Ended(StoredStatus::Cancelled),
+            4.. => ReplayScope::Ended(StoredStatus::Failed),
+        };
+        let mut search = self.search(names);
+        if scope == ReplayScope::Missed {
+            search.endpoint = Some(self.endpoint());
+        }
+        Operation::CreateReplay {
+            now: self.tick(),
+            tenant: self.tenant(),
+            search,
+            scope,
+        }
+    }
+
+    fn stand(&mut self) -> Operation {
+        let standing = match self.dice.between(0, 9) {
+            0..=4 => Standing::Enabled,
+            5 | 6 => Standing::Paused,
+            7 | 8 => Standing::Disabled,
+            9.. => Standing::Deleted,
+        };
+        let health = self.maybe(3, Script::health);
+        Operation::Stand {
+            now: self.tick(),
+            endpoint: self.endpoint(),
+            standing,
+            health,
+        }
+    }
+
+    fn on_a_tenant(&mut self) -> Operation {
+        let now = self.tick();
+        let tenant = self.tenant();
+        let policy = self.dice.chance(1, 2);
+        let retention = self.maybe(5, |script| script.dice.between(1, 3));
+        match self.dice.between(0, 9) {
+            0..=3 => Operation::CreateTenant {
+                now,
+                tenant,
+                policy,
+                retention,
+            },
+            4..=7 => {
+                let revision = self.dice.between(0, 2);
+                Operation::ReplaceTenant {
+                    tenant,
+                    revision,
+                    policy,
+                    retention,
+                }
+            }
+            8 => Operation::DeleteTenant { now, tenant },
+            9.. => Operation::CreateTenant {
+                now,
+                tenant: TENANTS[0],
+                policy,
+                retention,
+            },
+        }
+    }
+
+    fn on_a_key(&mut self) -> Operation {
+        let key = self.dice.between(1, KEYS);
+        let tenant = self.maybe(7, Script::tenant);
+        match self.dice.chance(2, 3) {
+            true => Operation::CreateKey { key, tenant },
+            false => Operation::RevokeKey { key, tenant },
+        }
+    }
+
+    fn on_an_endpoint(&mut self) -> Operation {
+        let endpoint = self.endpoint();
+        let patterns = self.pattern();
+        match self.dice.between(0, 2) {
+            0 | 1 => Operation::CreateEndpoint {
+                endpoint,
+                tenant: self.tenant(),
+                patterns,
+                at_most: self.dice.between(2, 9) as u32,
+            },
+            2.. => Operation::ReplaceEndpoint {
+                endpoint,
+                revision: self.dice.between(0, 1),
+                patterns,
+                policy: self.dice.chance(1, 2),
+            },
+        }
+    }
+
+    fn on_a_replay(&mut self, names: &Names) -> Operation {
+        let Some(last) = names.replays.len().checked_sub(1) else {
+            return self.create_replay(names);
+        };
+        let replay = self.dice.between(0, last as u64) as usize;
+        let now = self.tick();
+        match self.dice.between(0, 5) {
+            0 => Operation::CancelReplay {
+                now,
+                tenant: self.tenant(),
+                replay,
+            },
+            1 | 2 => self.create_replay(names),
+            3.. => Operation::FinishReplay {
+                now,
+                replay: last,
+                limit: self.limit(),
+            },
+        }
+    }
+
+    fn sweep(&mut self, names: &Names) -> Operation {
+        let except = (0..3).filter_map(|_| self.delivery(names)).collect();
+        Operation::Sweep {
+            now: self.tick(),
+            endpoint: self.endpoint(),
+            deleted: self.dice.chance(1, 2),
+            except,
+            limit: self.limit(),
+        }
+    }
+
+    /// The next operation, given what has been heard of.
+    pub(super) fn next(&mut self, names: &Names) -> Operation {
+        let delivery = self.delivery(names);
+        match (self.dice.between(0, 99), delivery) {
+            (0..=3, _) => self.on_a_tenant(),
+            (4..=5, _) => self.on_a_key(),
+            (6..=14, _) => self.on_an_endpoint(),
+            (15..=18, _) => self.stand(),
+            (19..=59, Some(delivery)) => self.attempt(delivery),
+            (60..=61, Some(delivery)) => Operation::Cancel {
+                now: self.tick(),
+                delivery,
+            },
+            (62..=67, Some(delivery)) => Operation::Retry {
+                now: self.tick(),
+                tenant: self.maybe(1, Script::tenant),
+                delivery,
+            },
+            (68..=76, _) => Operation::Fetch {
+                endpoint: self.endpoint(),
+                due_by: self.some_time(),
+                limit: self.limit(),
+                ordered: self.dice.chance(1, 2),
+            },
+            (77..=78, _) => self.sweep(names),
+            (79..=84, _) => self.on_a_replay(names),
+            (85..=89, _) => Operation::List {
+                tenant: self.tenant(),
+                search: self.search(names),
+                limit: self.limit(),
+            },
+            (90, _) => Operation::RetryingSince {
+                tenant: self.maybe(5, Script::tenant),
+                since: self.some_time(),
+                limit: self.limit(),
+            },
+            (91, _) => Operation::Tidy {
+                now: self.tick(),
+                keep_ms: self.dice.between(1, 3) * DAY,
+                step: self.limit(),
+            },
+            (92, _) => Operation::Reopen,
+            (_, _) => self.accept(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! One of the two that are compared.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use posthaste_core::delivery::Delivery;
+use posthaste_core::dice::Dice;
+use posthaste_core::id::DeliveryId;
+
+use super::names::Names;
+use super::operation::{Search, TENANTS};
+use crate::contract::given::{all, id, kind};
+use crate::contract::{Harness, Recorder};
+use crate::{
+    DeliveryFilter, EventFilter, HandedOver, Store, StoreSettings, StoredDelivery, StoredEvent,
+};
+
+pub(super) struct Side<'a> {
+    harness: &'a dyn Harness,
+    seed: u64,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) names: Names,
+    /// Deliveries as they were when they were last seen waiting.
+    pub(super) seen: BTreeMap<DeliveryId, Delivery>,
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn open(harness: &'a dyn Harness, seed: u64) -> Side<'a> {
+        let recorder = Arc::new(Recorder::default());
+        let settings = StoreSettings::new(Dice::seeded(seed));
+        Side {
+            harness,
+            seed,
+            store: harness.open(settings, recorder.clone()),
+            recorder,
+            names: Names::default(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Closes the store and opens it as the next process would.
+    pub(super) async fn reopen(&mut self) {
+        self.store.close().await.expect("it closes");
+        self.seed += 1_000_000;
+        let settings = StoreSettings::new(Dice::seeded(self.seed));
+        self.store = self.harness.open(settings, self.recorder.clone());
+    }
+
+    /// An answer in words that do not depend on who made the ids.
+    pub(super) fn tell(&self, answer: &impl Debug) -> String {
+        self.names.translate(&format!("{answer:?}"))
+    }
+
+    /// Answers of which the order does not matter.
+    pub(super) fn tell_sorted<T: Debug>(&self, answers: &[T]) -> String {
+        let mut told: Vec<String> = answers.iter().map(|answer| self.tell(answer)).collect();
+        told.sort();
+        told.join("\n")
+    }
+
+    /// What was handed over since the last time. Its order is that of the ids.
+    pub(super) fn handed_over(&mut self) -> String {
+        let handed_over: Vec<HandedOver> = self.recorder.take();
+        let in_order = handed_over.is_sorted_by_key(|it| it.delivery.id());
+        assert!(in_order, "handed over out of order");
+        for it in &handed_over {
+            self.names.learn(&it.delivery);
+            self.seen.insert(it.delivery.id(), it.delivery.clone());
+        }
+        self.tell_sorted(&handed_over)
+    }
+
+    pub(super) async fn deliveries(
+        &self,
+        tenant: &str,
+        search: &Search,
+        limit: usize,
+    ) -> Vec<StoredDelivery> {
+        let filter = DeliveryFilter {
+            status: search.status,
+            endpoint: search.endpoint,
+            event: search.event.map(|number| self.event(number)),
+            event_type: search.event_type.map(kind),
+            error_kind: search.error_kind,
+            since: search.since,
+            until: search.until,
+        };
+        let found = all(limit, |page| {
+            self.store.deliveries(id(tenant), filter.clone(), page)
+        })
+        .await;
+        let in_order = found.is_sorted_by(|a, b| a.delivery.id() > b.delivery.id());
+        assert!(in_order, "{filter:?} is not listed newest first");
+        found
+    }
+
+    pub(super) async fn events(
+        &self,
+        tenant: &str,
+        search: &Search,
+        limit: usize,
+    ) -> Vec<StoredEvent> {
+        let filter = EventFilter {
+            event_type: search.event_type.map(kind),
+            since: search.since,
+            until: search.until,
+        };
+        let mut found = all(limit, |page| {
+            self.store.events(id(tenant), filter.clone(), page)
+        })
+        .await;
+        for it in &mut found {
+            it.event
+                .deliveries
+                .sort_by_key(|delivery| delivery.endpoint);
+        }
+        found
+    }
+
+    /// The how manyth event that was heard of; one past the last stands for none.
+    pub(super) fn event(&self, number: usize) -> posthaste_core::id::EventId {
+        let none = posthaste_core::id::EventId(7);
+        self.names.events.get(number).copied().unwrap_or(none)
+    }
+
+    /// Deliveries that a replay has made are heard of in lists only.
+    pub(super) async fn learn_deliveries(&mut self) {
+        for tenant in TENANTS {
+            for stored in self.deliveries(tenant, &Search::default(), 50).await {
+                self.names.learn(&stored.delivery);
+            }
+        }
+    }
+}
