@@ -3,10 +3,11 @@
 //! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
 //! sends; [`vault`] seals what must not be read from the disk; [`observe`] counts. [`picture`] turns data
 //! into charts, for a terminal and as SVG; [`report`] gives answers the shape that tools rely on;
-//! [`advice`] finds what would have gone better.
+//! [`advice`] finds what would have gone better; [`bench`] measures.
 
 pub mod advice;
 pub mod api;
+pub mod bench;
 pub mod chance;
 pub mod cli;
 pub mod clock;

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, EngineSettings};
 use crate::housekeeping;
 use crate::observe::Observatory;
-// use crate::replayer;
+use crate::replayer::Replayer;
 use crate::vault::{KeySource, Vault, VaultError};
 
 /// How long the store may take to write what is left and close.
@@ -107,7 +107,7 @@ impl Node {
             store: path,
             store_settings,
             master_keys,
-            api: mut api_settings,
+            api: api_settings,
             roots,
             limits,
             breaker,
@@ -135,7 +135,6 @@ impl Node {
         housekeeping::reseal(&*store, &vault, &clock).await?;
 
         let rules = api_settings.egress_rules.clone();
-        api_settings.grace = grace;
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
             roots,
@@ -161,7 +160,6 @@ impl Node {
         });
 
         let (stopping, stopped) = watch::channel(false);
-        // replayer::start(store.clone(), engine.clone(), clock.clone(), stopped.clone());
         housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
         let app = Arc::new(App::new(
             store.clone(),
@@ -172,6 +170,16 @@ impl Node {
             chance::seed(),
             api_settings.clone(),
         ));
+        let replayer = Replayer::new(
+            store.clone(),
+            app.clock.clone(),
+            app.replay_bell.clone(),
+            Box::new({
+                let engine = engine.clone();
+                move |endpoint, due| engine.work(endpoint, due)
+            }),
+        );
+        tokio::spawn(replayer.run());
         let serving = tokio::spawn(async move {
             let stop = until(stopped);
             api::serve::serve(listener, api::router(app), &api_settings, stop).await

@@ -63,15 +63,10 @@ const VALUES: &[(&str, [&str; 3])] = &[
     ("limits.batch_body_bytes", ["1024", "2048", "4096"]),
     ("limits.connections", ["1", "2", "3"]),
     ("limits.header_read_time", ["1s", "2s", "3s"]),
-    ("limits.requests_per_second", ["1", "none", "3"]),
+    ("limits.requests_per_second", ["1", "2", "3"]),
     ("limits.request_burst", ["1", "2", "3"]),
     ("tenant_limits.endpoints", ["0", "2", "3"]),
     ("tenant_limits.events_per_second", ["1", "none", "3"]),
-    (
-        "tenant_limits.events_per_month",
-        ["1", "none", "5000000000"],
-    ),
-    ("tenant_limits.payload_bytes", ["1", "2", "3"]),
     ("tenant_limits.max_attempts", ["10", "20", "40"]),
     ("engine.max_in_flight", ["1", "2", "3"]),
     ("engine.ready_per_lane", ["1", "2", "3"]),
@@ -545,4 +540,38 @@ fn help_names_every_flag_s_variable_and_default() {
     ] {
         assert!(help.contains(&format!("[default: {default}]")), "{default}");
     }
+}
+
+#[test]
+fn the_api_is_told_what_was_set() {
+    let config = Desk::new()
+        .file(
+            "retry_policy = { preset = 'swift', max_attempts = 3 }\n\
+             grace = '3s'\n[limits]\nbody_bytes = 2048\nbatch_body_bytes = 4096\n\
+             connections = 5\nheader_read_time = '6s'\nrequests_per_second = 7\nrequest_burst = 8\n\
+             [tenant_limits]\nendpoints = 9\nevents_per_second = 10\nmax_attempts = 11\n",
+        )
+        .flags(["--admin-key", "ph_x", "--allow-http"])
+        .load()
+        .expect("valid");
+    let api = config.api_settings();
+    assert_eq!((api.body_bytes, api.batch_bytes), (2_048, 4_096));
+    assert_eq!((api.max_connections, api.head_timeout.as_secs()), (5, 6));
+    assert_eq!((api.key_rate.per_second, api.key_rate.burst), (7, 8));
+    assert_eq!(api.limits.endpoints, 9);
+    assert_eq!(api.limits.events_per_second, Some(10));
+    assert_eq!(api.limits.max_attempts, Some(11));
+    assert_eq!(api.grace.as_secs(), 3);
+    assert_eq!(api.admin_keys, [posthaste::chance::hash_key("ph_x")]);
+    assert!(api.egress_rules.allow_http);
+    let (policy, written) = api.default_policy;
+    assert_eq!(policy.max_attempts, 3);
+    assert_eq!(
+        written,
+        serde_json::json!({"preset": "swift", "max_attempts": 3})
+    );
+    let by_name = Desk::new().variable("POSTHASTE_RETRY_POLICY", "brisk");
+    let (policy, written) = by_name.load().expect("valid").api_settings().default_policy;
+    assert_eq!(policy, Preset::Brisk.policy());
+    assert_eq!(written, serde_json::json!({"preset": "brisk"}));
 }

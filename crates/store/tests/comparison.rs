@@ -1,9 +1,34 @@
 //! Engines answer as the model does, whatever is asked of them.
 
+mod engines;
+
+use engines::SqliteHarness;
 use posthaste_store::contract::ModelHarness;
 use posthaste_store::contract::comparison::assert_agree;
 
 #[test]
 fn the_model_agrees_with_itself() {
-    assert_agree(0..100, ModelHarness::default);
+    assert_agree(0..20, ModelHarness::default);
+}
+
+// In four pieces, so that they run side by side.
+
+#[test]
+fn sqlite_agrees_with_the_model() {
+    assert_agree(0..25, SqliteHarness::in_memory);
+}
+
+#[test]
+fn sqlite_agrees_with_the_model_for_other_seeds() {
+    assert_agree(25..50, SqliteHarness::in_memory);
+}
+
+#[test]
+fn sqlite_agrees_with_the_model_for_more_seeds() {
+    assert_agree(50..75, SqliteHarness::in_memory);
+}
+
+#[test]
+fn sqlite_agrees_with_the_model_for_the_last_seeds() {
+    assert_agree(75..100, SqliteHarness::in_memory);
 }

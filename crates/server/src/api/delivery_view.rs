@@ -250,3 +250,156 @@ impl UpcomingView {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::delivery::{Facts, State, Turn};
+    use posthaste_core::policy::{Backoff, Jitter};
+    use posthaste_core::time::Span;
+
+    const NOON: Timestamp = Timestamp(1_794_744_000_000);
+
+    fn after_secs(seconds: u64) -> Timestamp {
+        NOON.after(Span::from_secs(seconds))
+    }
+
+    fn policy() -> RetryPolicy {
+        RetryPolicy {
+            backoff: Backoff::Fixed {
+                interval: Span::from_secs(60),
+            },
+            jitter: Jitter::Proportional { fraction: 0.5 },
+            max_attempts: 3,
+            give_up_after: Span::from_hours(1),
+            rules: Vec::new(),
+        }
+    }
+
+    fn attempt() -> AttemptEntry {
+        AttemptEntry {
+            number: 3,
+            trigger: Trigger::Manual,
+            started_at: after_secs(10),
+            finished_at: after_secs(11),
+            latency_ms: 1_012,
+            status_code: Some(503),
+            error_kind: Some(FailureKind::Http),
+            detail: Some("answered 503".to_owned()),
+            response_snippet: Some("busy".to_owned()),
+            next_attempt_at: Some(after_secs(70)),
+            retry_after_ms: Some(2_000),
+        }
+    }
+
+    /// In its second round: two attempts before it, one in it.
+    fn stored(state: State) -> StoredDelivery {
+        let facts = Facts {
+            id: DeliveryId(3),
+            event: EventId(2),
+            endpoint: EndpointId(1),
+            ordering: None,
+            due_at: NOON,
+            give_up_at: after_secs(3_600),
+            attempts: 3,
+            spent: 1,
+            previous_delay: Some(Span::from_secs(60)),
+            granted: Vec::new(),
+        };
+        StoredDelivery {
+            delivery: Delivery::restore(facts, state),
+            tenant: "acme".parse().expect("a name"),
+            event_type: "invoice.paid".parse().expect("a type"),
+            created_at: NOON,
+            endpoint_holds: false,
+            last_attempt: Some(attempt()),
+        }
+    }
+
+    fn retrying() -> State {
+        State::Retrying(Turn {
+            at: after_secs(70),
+            trigger: Trigger::Automatic,
+        })
+    }
+
+    #[test]
+    fn a_delivery_is_shown_as_promised_to_the_letter() {
+        let stored = stored(retrying());
+        let view = DeliveryView::whole(&stored, &[attempt()], false, &policy(), after_secs(20));
+        let wanted = concat!(
+            r#"{"id":"dlv_00000000000000000000000003","event_id":"evt_00000000000000000000000002","#,
+            r#""event_type":"invoice.paid","endpoint_id":"ep_00000000000000000000000001","#,
+            r#""status":"retrying","reason":null,"attempt_count":3,"max_attempts":5,"#,
+            r#""created_at":"2026-11-15T12:00:00.000Z","next_attempt_at":"2026-11-15T12:01:10.000Z","#,
+            r#""give_up_at":"2026-11-15T13:00:00.000Z","finished_at":null,"#,
+            r#""last_error":{"kind":"http","status_code":503,"detail":"answered 503"},"#,
+            r#""attempts":[{"number":3,"trigger":"manual","started_at":"2026-11-15T12:00:10.000Z","#,
+            r#""finished_at":"2026-11-15T12:00:11.000Z","latency_ms":1012,"status_code":503,"#,
+            r#""error_kind":"http","response_snippet":"busy","will_retry":true,"#,
+            r#""next_attempt_at":"2026-11-15T12:01:10.000Z","retry_after_ms":2000}],"#,
+            r#""timeline":[{"number":4,"earliest_at":"2026-11-15T12:01:10.000Z","#,
+            r#""expected_at":"2026-11-15T12:01:10.000Z","latest_at":"2026-11-15T12:01:10.000Z"},"#,
+            r#"{"number":5,"earliest_at":"2026-11-15T12:01:40.000Z","#,
+            r#""expected_at":"2026-11-15T12:02:10.000Z","latest_at":"2026-11-15T12:02:40.000Z"}]}"#,
+        );
+        assert_eq!(serde_json::to_string(&view).expect("JSON"), wanted);
+    }
+
+    #[test]
+    fn what_is_being_sent_has_no_next_attempt_and_shows_what_follows() {
+        let view = DeliveryView::whole(&stored(retrying()), &[], true, &policy(), after_secs(80));
+        assert_eq!(view.status, Status::InProgress);
+        assert_eq!(view.next_attempt_at, None);
+        let numbers: Vec<u32> = view
+            .history
+            .expect("it is whole")
+            .timeline
+            .iter()
+            .map(|upcoming| upcoming.number)
+            .collect();
+        assert_eq!(numbers, [5]);
+    }
+
+    #[test]
+    fn what_has_ended_is_not_being_sent_whatever_the_engine_still_says() {
+        let at = after_secs(90);
+        let view = DeliveryView::brief(&stored(State::Succeeded { at }), true, &policy());
+        assert_eq!(view.status, Status::Succeeded);
+        assert_eq!(view.finished_at, Some(Shown(at)));
+        let whole = DeliveryView::whole(
+            &stored(State::Succeeded { at }),
+            &[],
+            true,
+            &policy(),
+            after_secs(91),
+        );
+        assert_eq!(whole.history.expect("it is whole").timeline, []);
+    }
+
+    #[test]
+    fn what_is_held_has_no_next_attempt() {
+        let mut held = stored(retrying());
+        held.endpoint_holds = true;
+        let view = DeliveryView::brief(&held, false, &policy());
+        assert_eq!((view.status, view.next_attempt_at), (Status::Held, None));
+    }
+
+    #[test]
+    fn an_endpoint_that_went_away_is_the_reason_and_not_the_last_answer() {
+        for (reason, detail) in [
+            (DeadReason::EndpointDisabled, "the endpoint was disabled"),
+            (DeadReason::EndpointDeleted, "the endpoint was deleted"),
+        ] {
+            let at = after_secs(90);
+            let view = DeliveryView::brief(&stored(State::Failed { at, reason }), false, &policy());
+            let wanted = ErrorView {
+                kind: FailureKind::WebhookDisabled,
+                status_code: None,
+                detail: detail.to_owned(),
+            };
+            assert_eq!(view.last_error, Some(wanted));
+            assert_eq!(view.reason, Some(reason));
+        }
+    }
+}

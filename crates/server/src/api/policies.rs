@@ -57,7 +57,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Explains a policy: when each attempt comes, counted from when the event is due, if each one fails at once.",
             access: Access::AnyKey,
             query: &[],
-            takes: Takes::Json("RetryPolicyDocument"),
+            takes: Takes::Json("RetryPolicy"),
             gives: &[Gives {
                 status: 200,
                 about: "The policy, explained.",
@@ -250,14 +250,6 @@ fn schemas() -> Vec<Schema> {
     let mut named = explanation();
     named["name"] = json!({"type": "string"});
     vec![
-        Schema {
-            name: "RetryPolicyDocument",
-            shape: json!({
-                "type": "object",
-                "description": "A preset by name, a preset with some fields changed, or a policy written out.",
-                "examples": [{"preset": "swift"}],
-            }),
-        },
         Schema {
             name: "PolicyExplanation",
             shape: whole(explanation()),

@@ -11,13 +11,14 @@ use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
+use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;
 use super::listen::ListenArgs;
 use super::rate;
 use super::remote::args::Remote;
 use super::remote::send::SendArgs;
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
-use super::upkeep::{ROTATE_EXAMPLES, RotateArgs};
+use super::upkeep::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
@@ -41,6 +42,12 @@ pub enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Measure how fast, how soon and at what cost events are delivered
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
+    /// What the benchmark compares with
+    #[command(hide = true)]
+    BenchRelay,
     /// Hand over an event, and follow it to its end
     Send(Box<SendArgs>),
     /// Receive webhooks here: verify, print, and fail as told
@@ -48,6 +55,9 @@ pub enum Command {
     /// The API from a terminal.
     #[command(flatten)]
     Remote(Remote),
+    /// Copy the store to a file, while the server runs or not
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
     /// Put a new key in front of the master keys; the next start seals everything with it
     #[command(after_help = ROTATE_EXAMPLES)]
     RotateMasterKey(RotateArgs),
@@ -165,7 +175,7 @@ fn preset() -> impl TypedValueParser<Value = Preset> {
 }
 
 /// Reads a whole number; a wrong one is answered with what would be right.
-fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
+pub(super) fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,
 {

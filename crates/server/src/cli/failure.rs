@@ -5,9 +5,11 @@ use std::io;
 use std::path::PathBuf;
 
 use posthaste_core::mistakes::Mistakes;
+use posthaste_store::OpenError;
 
 use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
+use crate::bench;
 use crate::config::ConfigError;
 use crate::node::StartError;
 use crate::picture::terminal::printable;
@@ -58,6 +60,8 @@ pub enum Failure {
     },
     /// The answer cannot be printed.
     Unprintable(io::Error),
+    /// A benchmark came to no figures.
+    Bench(bench::failure::Failure),
     /// The server did not do what was asked.
     Remote(Trouble),
     /// The configuration is not right.
@@ -68,6 +72,8 @@ pub enum Failure {
     Unprepared(io::Error),
     /// The server cannot start.
     NotStarted(StartError),
+    /// The store cannot be copied.
+    NotCopied(OpenError),
     /// The master keys cannot be changed.
     NotRotated(VaultError),
     /// Told to stop twice, the server did not wait.
@@ -95,9 +101,11 @@ impl Failure {
             | Failure::Unprintable(_)
             | Failure::Unprepared(_)
             | Failure::NotStarted(_)
+            | Failure::NotCopied(_)
             | Failure::NotRotated(_)
             | Failure::Hurried => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
+            Failure::Bench(failure) => failure.exit_code(),
         }
     }
 }
@@ -128,11 +136,13 @@ impl fmt::Display for Failure {
                 write!(f, "cannot write {path}: {error}")
             }
             Failure::Unprintable(error) => write!(f, "cannot print the answer: {error}"),
+            Failure::Bench(failure) => failure.fmt(f),
             Failure::Remote(trouble) => trouble.fmt(f),
             Failure::Misconfigured(error) => error.fmt(f),
             Failure::Roots(why) => f.write_str(why),
             Failure::Unprepared(error) => write!(f, "this machine does not let us begin: {error}"),
             Failure::NotStarted(error) => error.fmt(f),
+            Failure::NotCopied(error) => error.fmt(f),
             Failure::NotRotated(error) => error.fmt(f),
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",

@@ -4,11 +4,13 @@
 //! only place that prints. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
 
 pub mod args;
+pub mod bench;
 pub mod completions;
 pub mod explain;
 pub mod failure;
 pub mod listen;
 pub mod output;
+pub mod progress;
 pub mod rate;
 pub mod remote;
 pub mod serve;
@@ -43,9 +45,12 @@ fn obey(cli: Cli) -> Result<(), Failure> {
             PolicyCommand::Explain(args) => explain::run(&args),
             PolicyCommand::Simulate(args) => simulate::run(&args),
         },
+        Command::Bench(args) => bench::run(&args),
+        Command::BenchRelay => bench::relay(),
         Command::Send(args) => remote::run_send(&args),
         Command::Listen(args) => listen::run(args),
         Command::Remote(asked) => remote::run(asked),
+        Command::Backup(args) => upkeep::backup(&args),
         Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args),
     }

@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
 use posthaste_store::StoreSettings;
-use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
 use super::output;
 use super::serve_args::ServeArgs;
-use crate::api::ApiSettings;
-use crate::api::settings::{DefaultLimits, Pace};
 use crate::chance;
 use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
@@ -63,39 +59,15 @@ pub fn runtime() -> Result<Runtime, Failure> {
 /// What a node needs, taken from the configuration.
 pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     let StoreLocation::Sqlite(store) = &config.store;
-    let (limits, tenants) = (&config.limits, &config.tenant_limits);
-    let unlimited = u32::MAX;
-    let admin_keys = config.admin_key.iter();
-    let admin_keys = admin_keys.map(|key| chance::hash_key(key.reveal()));
-    let policy = config.retry_policy.clone();
-    let api = ApiSettings {
-        body_bytes: u64::from(limits.body_bytes),
-        batch_bytes: u64::from(limits.batch_body_bytes),
-        head_timeout: duration(limits.header_read_time),
-        max_connections: limits.connections as usize,
-        key_rate: Pace {
-            per_second: limits.requests_per_second.unwrap_or(unlimited),
-            burst: limits.request_burst,
-        },
-        admin_keys: admin_keys.collect(),
-        egress_rules: config.egress.clone(),
-        limits: DefaultLimits {
-            endpoints: tenants.endpoints,
-            events_per_second: tenants.events_per_second,
-            max_attempts: Some(tenants.max_attempts),
-        },
-        default_policy: (policy.clone(), as_written(&policy)),
-        ..ApiSettings::default()
-    };
     Ok(NodeSettings {
         listen: config.listen,
         store: store.clone(),
         store_settings: StoreSettings {
-            default_policy: policy,
+            default_policy: config.retry_policy.clone(),
             ..StoreSettings::new(chance::seed())
         },
         master_keys: config.key_source(),
-        api,
+        api: config.api_settings(),
         roots: config.roots().map_err(Failure::Roots)?,
         limits: config.engine.dispatcher_limits(),
         breaker: config.breaker.clone(),
@@ -103,17 +75,6 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         retention: config.retention,
         grace: duration(config.grace),
     })
-}
-
-/// How a policy is shown: by its name, if it has one.
-fn as_written(policy: &RetryPolicy) -> Value {
-    let preset = Preset::ALL
-        .into_iter()
-        .find(|preset| preset.policy() == *policy);
-    match preset {
-        Some(preset) => json!({"preset": preset.name()}),
-        None => serde_json::to_value(policy).expect("a policy is plain data"),
-    }
 }
 
 fn duration(span: Span) -> Duration {

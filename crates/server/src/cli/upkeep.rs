@@ -3,10 +3,63 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use posthaste_store::sqlite;
 
 use super::failure::Failure;
 use super::output;
+use super::progress;
+use crate::config::StoreLocation;
 use crate::vault::rotate_key_file;
+
+/// Shown below the flags.
+pub const BACKUP_EXAMPLES: &str = "\
+Examples:
+  posthaste backup /var/backups/posthaste-today.db
+  posthaste backup --store sqlite:/var/lib/posthaste/posthaste.db today.db
+
+The server may run. Everything it answered before the backup began is in the copy. Secrets in it are
+sealed: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, somewhere else.
+To restore, stop the server and put the copy where the store was, with no -wal and -shm files beside.";
+
+/// `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The file to make; it must not exist yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The store to copy
+    #[arg(
+        long,
+        value_name = "STORE",
+        default_value = "sqlite:posthaste.db",
+        env = "POSTHASTE_STORE"
+    )]
+    pub store: StoreLocation,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copies the store.
+pub fn backup(args: &BackupArgs) -> Result<(), Failure> {
+    let StoreLocation::Sqlite(from) = &args.store;
+    let bar = progress::bar(0, "bytes copied");
+    let copied = sqlite::backup(from, &args.file, |done, total| {
+        bar.set_length(total);
+        bar.set_position(done.min(total));
+    });
+    bar.finish_and_clear();
+    copied.map_err(Failure::NotCopied)?;
+    let bytes = args.file.metadata().map_or(0, |file| file.len());
+    let file = args.file.display().to_string();
+    if args.json {
+        let answer = serde_json::json!({"file": file, "bytes": bytes});
+        return output::print_raw(&format!("{answer}\n"));
+    }
+    output::print(&format!(
+        "{file}: {bytes} bytes. Keep the master key as well: without it the secrets cannot be opened.\n"
+    ))
+}
 
 /// Shown below the flags.
 pub const ROTATE_EXAMPLES: &str = "\

@@ -23,19 +23,23 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
-use posthaste_core::policy::RetryPolicy;
+use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
 use posthaste_core::time::Span;
 use posthaste_egress::Roots;
+use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
 pub use store::StoreLocation;
 
+use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
+use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, key_file_beside};
@@ -60,6 +64,8 @@ pub struct Config {
     pub ca_bundle: Option<PathBuf>,
     /// The retry policy where neither the endpoint nor its tenant has one.
     pub retry_policy: RetryPolicy,
+    /// The same as the API shows it: a preset by its name, or as it was written.
+    pub retry_policy_written: Value,
     /// How long what is finished is kept, where the tenant's limits do not say.
     pub retention: Span,
     /// How long a stop waits for what is in flight.
@@ -95,7 +101,7 @@ pub enum MasterKey {
 /// What a caller of the API may ask of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// The longest body of a request.
+    /// The longest body of a request, and the longest payload where a tenant's limits do not say.
     pub body_bytes: u32,
     /// The longest body of a batch of events.
     pub batch_body_bytes: u32,
@@ -103,8 +109,8 @@ pub struct RequestLimits {
     pub connections: u32,
     /// How long the head of a request may take to arrive.
     pub header_read_time: Span,
-    /// How many requests a second each key may make; nothing means any number.
-    pub requests_per_second: Option<u32>,
+    /// How many requests a second each key may make.
+    pub requests_per_second: u32,
     /// How many of them at once after a quiet time.
     pub request_burst: u32,
 }
@@ -116,8 +122,8 @@ impl Default for RequestLimits {
             batch_body_bytes: 16 << 20,
             connections: 4_096,
             header_read_time: Span::from_secs(10),
-            requests_per_second: Some(50_000),
-            request_burst: 50_000,
+            requests_per_second: 50_000,
+            request_burst: 100_000,
         }
     }
 }
@@ -130,10 +136,6 @@ pub struct TenantLimits {
     pub endpoints: u32,
     /// How many events a second; nothing means any number.
     pub events_per_second: Option<u32>,
-    /// How many events a month; nothing means any number.
-    pub events_per_month: Option<u64>,
-    /// How large a payload.
-    pub payload_bytes: u32,
     /// How many attempts a retry policy may ask for.
     pub max_attempts: u32,
 }
@@ -143,9 +145,7 @@ impl Default for TenantLimits {
         TenantLimits {
             endpoints: 1_000,
             events_per_second: None,
-            events_per_month: None,
-            payload_bytes: 1 << 20,
-            max_attempts: 30,
+            max_attempts: MAX_ATTEMPTS,
         }
     }
 }
@@ -191,6 +191,7 @@ impl Default for Config {
             egress: EgressRules::default(),
             ca_bundle: None,
             retry_policy: RetryPolicy::default(),
+            retry_policy_written: json!({"preset": Preset::Recommended.name()}),
             retention: Span::from_days(30),
             grace: Span::from_secs(25),
             limits: RequestLimits::default(),
@@ -268,6 +269,32 @@ impl Config {
         self.ca_bundle
             .as_ref()
             .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
+    }
+
+    /// What the API has to know.
+    pub fn api_settings(&self) -> ApiSettings {
+        let limits = &self.limits;
+        let admin_key = self.admin_key.iter();
+        ApiSettings {
+            body_bytes: limits.body_bytes.into(),
+            batch_bytes: limits.batch_body_bytes.into(),
+            head_timeout: Duration::from_millis(limits.header_read_time.as_millis()),
+            max_connections: limits.connections as usize,
+            grace: Duration::from_millis(self.grace.as_millis()),
+            key_rate: Pace {
+                per_second: limits.requests_per_second,
+                burst: limits.request_burst,
+            },
+            admin_keys: admin_key.map(|key| hash_key(key.reveal())).collect(),
+            egress_rules: self.egress.clone(),
+            limits: DefaultLimits {
+                endpoints: self.tenant_limits.endpoints,
+                events_per_second: self.tenant_limits.events_per_second,
+                max_attempts: Some(self.tenant_limits.max_attempts),
+            },
+            default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
+            ..ApiSettings::default()
+        }
     }
 
     /// What is allowed, and still deserves a word when the server starts.

@@ -13,7 +13,7 @@ use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
 use posthaste_core::mistakes::{Fields, Mistakes};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::time::{MAX_SPAN, Span};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
 use crate::logging::LogSettings;
@@ -31,7 +31,8 @@ const MAX_CONNECTIONS: u32 = 1_000_000;
 const MAX_HEADER_TIME: Span = Span::from_mins(5);
 /// More than anybody has. Numbers beyond it are slips.
 const MAX_COUNT: u32 = 1_000_000_000;
-const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
+/// More than one machine takes in a second.
+const MAX_PACE: u32 = 1_000_000;
 /// Each attempt under way has a socket; there are not more of them to one address.
 const MAX_FLIGHTS: u32 = 65_536;
 const MAX_READY_PER_LANE: u32 = 10_000;
@@ -63,7 +64,9 @@ impl Config {
             read_truth(&mut fields, "allow_http"),
         );
         self.ca_bundle = read_ca_bundle(&mut fields).or(self.ca_bundle.take());
-        set(&mut self.retry_policy, read_policy(&mut fields));
+        if let Some((policy, written)) = read_policy(&mut fields) {
+            (self.retry_policy, self.retry_policy_written) = (policy, written);
+        }
         let retention = fields.span("retention", Span::from_secs(1), MAX_SPAN);
         set(&mut self.retention, retention);
         set(&mut self.grace, fields.span("grace", Span::ZERO, MAX_GRACE));
@@ -100,9 +103,9 @@ fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {
     set(&mut limits.connections, connections);
     let time = fields.span("header_read_time", Span::from_millis(100), MAX_HEADER_TIME);
     set(&mut limits.header_read_time, time);
-    let rate = count_or_none(&mut fields, "requests_per_second");
+    let rate = fields.count("requests_per_second", 1, MAX_PACE);
     set(&mut limits.requests_per_second, rate);
-    let burst = fields.count("request_burst", 1, MAX_COUNT);
+    let burst = fields.count("request_burst", 1, MAX_PACE);
     set(&mut limits.request_burst, burst);
     fields.finish();
 }
@@ -114,10 +117,6 @@ fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
     );
     let rate = count_or_none(&mut fields, "events_per_second");
     set(&mut limits.events_per_second, rate);
-    let month = number_or_none(&mut fields, "events_per_month", MAX_EVENTS_PER_MONTH);
-    set(&mut limits.events_per_month, month);
-    let payload = fields.count("payload_bytes", 1, MAX_BODY_BYTES);
-    set(&mut limits.payload_bytes, payload);
     let attempts = fields.count("max_attempts", 1, MAX_ATTEMPTS);
     set(&mut limits.max_attempts, attempts);
     fields.finish();
@@ -264,20 +263,19 @@ fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
     value.as_bool()
 }
 
-/// Reads a preset by its name, or a policy written out.
-fn read_policy(fields: &mut Fields<'_, '_>) -> Option<RetryPolicy> {
-    match fields.value("retry_policy")? {
-        Value::String(_) => {
-            let read = |text: &str| match text.trim_start().starts_with('{') {
-                true => Err("is not valid JSON".to_owned()),
-                false => text.parse().map(Preset::policy).map_err(not_a_preset),
-            };
-            parsed(fields, "retry_policy", read)
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            fields.object("retry_policy").and_then(RetryPolicy::read)
-        }
+/// Reads a preset by its name, or a policy written out; and how the API shows it.
+fn read_policy(fields: &mut Fields<'_, '_>) -> Option<(RetryPolicy, Value)> {
+    let written = fields.value("retry_policy")?;
+    if written.is_string() {
+        let read = |text: &str| match text.trim_start().starts_with('{') {
+            true => Err("is not valid JSON".to_owned()),
+            false => text.parse::<Preset>().map_err(not_a_preset),
+        };
+        let preset = parsed(fields, "retry_policy", read)?;
+        return Some((preset.policy(), json!({"preset": preset.name()})));
     }
+    let policy = fields.object("retry_policy").and_then(RetryPolicy::read)?;
+    Some((policy, written.clone()))
 }
 
 fn not_a_preset(error: UnknownPreset) -> String {
@@ -286,23 +284,17 @@ fn not_a_preset(error: UnknownPreset) -> String {
 
 /// A count, or nothing where the word `none` stands. The outer option says whether there was either.
 fn count_or_none(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Option<u32>> {
-    let number = number_or_none(fields, name, u64::from(MAX_COUNT))?;
-    Some(number.map(|number| number.try_into().expect("at most MAX_COUNT")))
-}
-
-fn number_or_none(
-    fields: &mut Fields<'_, '_>,
-    name: &'static str,
-    most: u64,
-) -> Option<Option<u64>> {
     let value = fields.value(name)?;
     if value.as_str() == Some(NONE) {
         return Some(None);
     }
-    let number = value.as_u64().filter(|number| (1..=most).contains(number));
-    if number.is_none() {
-        let message = format!("must be a whole number from 1 to {most}, or \"{NONE}\"");
+    let count = value
+        .as_u64()
+        .and_then(|count| u32::try_from(count).ok())
+        .filter(|count| (1..=MAX_PACE).contains(count));
+    if count.is_none() {
+        let message = format!("must be a whole number from 1 to {MAX_PACE}, or \"{NONE}\"");
         fields.wrong(name, message);
     }
-    number.map(Some)
+    count.map(Some)
 }

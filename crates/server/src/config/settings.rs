@@ -71,8 +71,6 @@ pub const SETTINGS: &[Setting] = &[
     plain("limits.request_burst", Count),
     plain("tenant_limits.endpoints", Count),
     plain("tenant_limits.events_per_second", Count),
-    plain("tenant_limits.events_per_month", Count),
-    plain("tenant_limits.payload_bytes", Count),
     plain("tenant_limits.max_attempts", Count),
     plain("engine.max_in_flight", Count),
     plain("engine.ready_per_lane", Count),

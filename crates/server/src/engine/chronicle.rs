@@ -88,13 +88,13 @@ impl Chronicle {
         };
         self.observe.attempt(self.clock.now().tick, &seen);
         log_attempt(&AttemptLine {
-            tenant,
+            tenant: Some(tenant),
             endpoint: story.endpoint,
             delivery: story.delivery,
             event: story.event,
             attempt: story.settlement.number,
             trigger: story.settlement.trigger,
-            status_code: match story.settlement.outcome {
+            status: match story.settlement.outcome {
                 Outcome::Answered { status, .. } => Some(status.code()),
                 Outcome::Failed(_) => None,
             },

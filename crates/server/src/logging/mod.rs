@@ -150,8 +150,8 @@ impl FormatTime for WallClock {
 /// in which an address or a secret could hide.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptLine<'a> {
-    /// Whose it is.
-    pub tenant: &'a TenantId,
+    /// Whose it is, if that is known: the endpoint may be gone already.
+    pub tenant: Option<&'a TenantId>,
     /// Where it went.
     pub endpoint: EndpointId,
     /// Which delivery.
@@ -163,7 +163,7 @@ pub struct AttemptLine<'a> {
     /// Who asked for it.
     pub trigger: Trigger,
     /// The status of the answer, if one came.
-    pub status_code: Option<u16>,
+    pub status: Option<u16>,
     /// What went wrong, if anything did.
     pub error_kind: Option<FailureKind>,
     /// How long it took.
@@ -177,13 +177,13 @@ pub struct AttemptLine<'a> {
 pub fn log_attempt(line: &AttemptLine<'_>) {
     tracing::info!(
         target: ATTEMPT_TARGET,
-        tenant = line.tenant.as_str(),
+        tenant = line.tenant.map(TenantId::as_str),
         endpoint = %line.endpoint,
         delivery = %line.delivery,
         event = %line.event,
         attempt = line.attempt,
         trigger = trigger_name(line.trigger),
-        status_code = line.status_code,
+        status_code = line.status,
         error_kind = line.error_kind.map(FailureKind::name),
         latency_ms = line.latency_ms,
         will_retry = line.next_attempt_at.is_some(),
@@ -244,13 +244,13 @@ mod tests {
 
     fn line(tenant: &TenantId) -> AttemptLine<'_> {
         AttemptLine {
-            tenant,
+            tenant: Some(tenant),
             endpoint: EndpointId(1),
             delivery: DeliveryId(2),
             event: EventId(3),
             attempt: 4,
             trigger: Trigger::Automatic,
-            status_code: Some(503),
+            status: Some(503),
             error_kind: Some(FailureKind::Http),
             latency_ms: 12,
             next_attempt_at: Some(Timestamp(1_700_000_010_000)),
@@ -289,7 +289,8 @@ mod tests {
     fn what_there_is_not_is_not_said() {
         let acme = "acme".parse().expect("a name");
         let success = AttemptLine {
-            status_code: None,
+            tenant: None,
+            status: None,
             error_kind: None,
             next_attempt_at: None,
             ..line(&acme)
@@ -297,7 +298,7 @@ mod tests {
         let text = written("info", true, || log_attempt(&success));
         let said: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(said["will_retry"], json!(false));
-        for absent in ["status_code", "error_kind", "next_attempt_at"] {
+        for absent in ["tenant", "status_code", "error_kind", "next_attempt_at"] {
             assert_eq!(said.get(absent), None, "{absent}");
         }
     }

@@ -116,8 +116,8 @@ impl Observatory {
         }
     }
 
-    /// So many events of this tenant were accepted that were not there before.
-    pub fn accepted(&self, _tenant: &TenantId, events: u64) {
+    /// So many events were accepted that were not there before.
+    pub fn accepted(&self, events: u64) {
         self.events_accepted.fetch_add(events, Relaxed);
     }
 

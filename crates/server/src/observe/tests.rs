@@ -114,7 +114,7 @@ fn the_text_keeps_to_the_format() {
 fn everything_that_happened_is_counted_once() {
     let observatory = Observatory::new();
     let acme = tenant("acme");
-    observatory.accepted(&acme, 3);
+    observatory.accepted(3);
     observatory.attempt(Tick(0), &seen(&acme));
     observatory.attempt(Tick(0), &retry(&acme, 1, None));
     observatory.attempt(Tick(0), &retry(&acme, 2, Some(Status::Succeeded)));

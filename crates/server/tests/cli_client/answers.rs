@@ -111,6 +111,11 @@ fn every_command_helps_with_an_example() {
         let help = answer(program(&format!("{line} --help")).output().unwrap());
         assert!(help.contains("Examples:\n  "), "{line}");
         assert!(help.contains("--json"), "{line}");
+        // The first line says what it does, not what some argument means.
+        assert!(
+            !help.starts_with("Whose") && !help.starts_with('`'),
+            "{line}"
+        );
     }
 }
 

@@ -93,7 +93,22 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "endpoints rotate-secret ep_1",
         "POST /v1/tenants/acme/endpoints/ep_1/secret/rotate",
+        "{}",
+    ),
+    (
+        "endpoints rotate-secret ep_1 --overlap 1h",
+        "POST /v1/tenants/acme/endpoints/ep_1/secret/rotate",
+        r#"{"overlap":"1h"}"#,
+    ),
+    (
+        "endpoints --tenant b list",
+        "GET /v1/tenants/b/endpoints",
         "",
+    ),
+    (
+        "events --tenant b send a.b",
+        "POST /v1/tenants/b/events",
+        r#"{"type":"a.b","payload":{}}"#,
     ),
     ("events list", "GET /v1/tenants/acme/events", ""),
     ("events show evt_1", "GET /v1/tenants/acme/events/evt_1", ""),

@@ -109,3 +109,25 @@ fn a_replay_is_followed_to_its_end_without_a_bar_in_a_pipe() {
     );
     server.only();
 }
+
+#[test]
+fn a_busy_server_does_not_end_the_watch() {
+    let busy = r#"{"title":"Too many requests","status":429,"code":"rate_limited"}"#;
+    let busy = format!(
+        "HTTP/1.1 429 X\r\nretry-after: 0\r\ncontent-length: {}\r\n\r\n{busy}",
+        busy.len()
+    );
+    let ok = |body: &str| {
+        format!(
+            "HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let server = Server::writing(vec![ok(ACCEPTED), busy.clone(), busy, ok(SUCCEEDED)]);
+    assert!(
+        server
+            .answer("send a.b --watch")
+            .ends_with("dlv_1  succeeded\n")
+    );
+    assert_eq!(server.heard().len(), 4);
+}

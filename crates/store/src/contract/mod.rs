@@ -25,6 +25,7 @@ mod retrying;
 mod sweeping;
 mod tenants;
 mod tidying;
+mod volume;
 
 pub use harness::{Harness, ModelHarness, Recorder};
 
@@ -149,6 +150,11 @@ macro_rules! every_case {
                 everything_is_there_after_a_restart
                 ids_grow_whatever_the_clock_does
                 a_probe_writes
+            }
+            volume {
+                long_lists_are_whole
+                a_long_queue_behind_one_key_hides_nobody
+                a_long_replay_is_whole
             }
         }
     };

@@ -9,7 +9,7 @@ use posthaste_core::lane::{Fetched, Standing};
 use posthaste_core::time::Timestamp;
 
 use super::events::within;
-use super::tables::{DeliveryRow, Tables, page};
+use super::tables::{DeliveryRow, Tables, older, page};
 use crate::{
     AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, Retried,
     StoredDelivery, StoredStatus, Swept, Written,
@@ -52,10 +52,7 @@ impl Tables {
         filter: &DeliveryFilter,
         request: PageRequest<DeliveryId>,
     ) -> Page<StoredDelivery, DeliveryId> {
-        let rows = self
-            .deliveries
-            .iter()
-            .rev()
+        let rows = older(&self.deliveries, request.before)
             .filter(|(_, row)| self.is_owned(tenant, row))
             .map(|(id, row)| (*id, self.stored_delivery(row)))
             .filter(|(_, delivery)| matches(filter, delivery));

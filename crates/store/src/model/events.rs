@@ -10,7 +10,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::Timestamp;
 
-use super::tables::{DeliveryRow, EventRow, Owner, Tables, page};
+use super::tables::{DeliveryRow, EventRow, Owner, Tables, older, page};
 use crate::{
     AcceptedDelivery, AcceptedEvent, Content, EndpointRow, EventFilter, HandedOver, Ingest,
     Ingested, NewEvent, Page, PageRequest, StoredEvent,
@@ -208,7 +208,7 @@ impl Tables {
                     .is_none_or(|wanted| *wanted == row.content.event_type)
                 && within(filter.since, filter.until, row.created_at)
         };
-        let rows = self.events.iter().rev().filter(|(_, row)| wanted(row));
+        let rows = older(&self.events, request.before).filter(|(_, row)| wanted(row));
         page(
             rows.map(|(id, row)| (*id, self.stored_event(*id, row))),
             request,

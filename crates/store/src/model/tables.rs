@@ -1,6 +1,7 @@
 //! Everything the model knows.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
@@ -163,4 +164,13 @@ pub(super) fn page<T, K: Ord + Clone>(
     }
     let next = rows.peek().is_some().then_some(last).flatten();
     Page { items, next }
+}
+
+/// Rows newest first, from where the last page ended.
+pub(super) fn older<K: Ord + Copy, T>(
+    rows: &BTreeMap<K, T>,
+    before: Option<K>,
+) -> impl Iterator<Item = (&K, &T)> {
+    let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+    rows.range((Bound::Unbounded, end)).rev()
 }

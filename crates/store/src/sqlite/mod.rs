@@ -12,6 +12,7 @@
 //! delivery's row is changed once. Nothing else is written while it is on its way.
 
 mod accept;
+mod backup;
 mod checkpoint;
 mod codes;
 mod counts;
@@ -38,6 +39,7 @@ mod walk;
 mod work;
 mod writer;
 
+pub use backup::backup;
 #[doc(hidden)]
 pub use faults::Faults;
 pub use store::SqliteStore;

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::lock::PRIVATE;
@@ -91,6 +92,9 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // A plan must not depend on what is bound: otherwise SQLite makes it anew for every key that is
+    // looked up, which takes far longer than the look.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)
 }
 
@@ -157,7 +161,12 @@ fn migrate(conn: &mut Connection, step: u32) -> rusqlite::Result<()> {
 fn set_up_writer(conn: &Connection) -> rusqlite::Result<()> {
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        tracing::warn!(mode, "the file system does not allow a write-ahead log");
+        // A network file system, most likely. Readers would be in the writer's way.
+        let why = "the file system does not allow a write-ahead log".to_owned();
+        return Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
+            Some(why),
+        ));
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", false)?;

@@ -165,7 +165,7 @@ async fn store(
     match app.store.accept(now, events).await? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
-            app.observe.accepted(&tenant.tenant.id, fresh as u64);
+            app.observe.accepted(fresh as u64);
             Ok(accepted)
         }
         Ingest::Conflict(places) => Err(conflict(count, &places)),

@@ -104,7 +104,6 @@ pub enum Kind {
     Policy,
 }
 
-/// What a person sees in place of the value.
 impl Kind {
     /// What stands for the value in the help.
     pub fn value_name(self) -> &'static str {

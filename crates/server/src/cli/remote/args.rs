@@ -142,40 +142,46 @@ impl FromArgMatches for Remote {
 }
 
 fn resource(resource: &'static Resource) -> Command {
-    let command = Command::new(resource.name).about(resource.about);
-    if let [alone] = resource.actions
-        && alone.name.is_empty()
+    let command = Command::new(resource.name);
+    let command = match resource.actions {
+        [alone] if alone.name.is_empty() => action(resource, alone, command),
+        several => {
+            let mut command = command
+                .arg_required_else_help(true)
+                .subcommand_required(true)
+                .subcommands(
+                    several
+                        .iter()
+                        .map(|row| action(resource, row, Command::new(row.name)).about(row.about)),
+                );
+            if resource.name == EVENTS_NAME {
+                let send = SendArgs::augment_args(Command::new("send"));
+                let batch = BatchArgs::augment_args(Command::new("batch"));
+                command = command
+                    .subcommand(send.about("Hand over an event"))
+                    .subcommand(batch.about("Hand over many events, all or nothing"));
+            }
+            command
+        }
+    };
+    // How to speak to the server may be said before the action and after it.
+    let mut command = ConnectArgs::augment_args(command);
+    if resource
+        .actions
+        .iter()
+        .any(|row| row.path.contains("{tenant}"))
     {
-        return action(resource, alone, command);
+        command = TenantArgs::augment_args(command);
     }
-    let mut command = command
-        .arg_required_else_help(true)
-        .subcommand_required(true)
-        .subcommands(
-            resource
-                .actions
-                .iter()
-                .map(|row| action(resource, row, Command::new(row.name).about(row.about))),
-        );
-    if resource.name == EVENTS_NAME {
-        let send = Command::new("send").about("Hand over an event");
-        let batch = Command::new("batch").about("Hand over many events, all or nothing");
-        command = command
-            .subcommand(SendArgs::augment_args(send))
-            .subcommand(BatchArgs::augment_args(batch));
-    }
-    command
+    // Taking up arguments takes up what is said about them too.
+    command.about(resource.about)
 }
 
 fn action(resource: &'static Resource, action: &'static Action, command: Command) -> Command {
     let mut command = command;
     if action.path.contains("{id}") {
-        command = command.arg(
-            Arg::new(ID)
-                .value_name(resource.noun)
-                .required(true)
-                .help("Its id"),
-        );
+        let id = Arg::new(ID).value_name(resource.noun).required(true);
+        command = command.arg(id.help("Its id"));
     }
     let bodied = action.fields.iter().any(|field| match field.place {
         Place::Body(_) | Place::Bare(..) => true,
@@ -196,10 +202,6 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
         }
         Shape::Thing(_) | Shape::Stats | Shape::Gone(_) => command,
     };
-    command = ConnectArgs::augment_args(command);
-    if action.path.contains("{tenant}") {
-        command = TenantArgs::augment_args(command);
-    }
     command.after_help(examples(action.examples))
 }
 

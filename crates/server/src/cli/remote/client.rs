@@ -17,6 +17,11 @@ use super::{Trouble, input};
 /// How long the server may take to be reached, and again to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often something that is followed is asked for before that is given up.
+const MAX_LOOKS: u32 = 5;
+/// How long to wait for a server that is gone.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// A request to the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -98,7 +103,7 @@ impl Client {
         })?;
         let (status, body) = (response.status(), response.body());
         if !status.is_success() {
-            return Err(match Problem::read(response.headers(), body) {
+            return Err(match Problem::read(status, response.headers(), body) {
                 Some(problem) => Trouble::Refused(Box::new(problem)),
                 None => self.stranger(status),
             });
@@ -112,6 +117,22 @@ impl Client {
             text: text.trim_end().to_owned(),
             value,
         })
+    }
+
+    /// Asks for something that is being followed. A server that is busy or starting anew is asked
+    /// again, as often as is sensible.
+    pub async fn look(&mut self, call: &Call) -> Result<Answer, Trouble> {
+        for _ in 1..MAX_LOOKS {
+            match self.ask(call).await {
+                Err(Trouble::Refused(problem)) if problem.wait().is_some() => {
+                    let wait = problem.wait().unwrap_or_default();
+                    tokio::time::sleep(wait.min(PATIENCE)).await;
+                }
+                Err(Trouble::Unreached { .. }) => tokio::time::sleep(PAUSE).await,
+                settled => return settled,
+            }
+        }
+        self.ask(call).await
     }
 
     fn stranger(&self, status: http::StatusCode) -> Trouble {

@@ -1,6 +1,7 @@
 //! What keeps the server from answering as hoped.
 
 use std::fmt;
+use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
@@ -43,6 +44,7 @@ pub enum Trouble {
 #[serde(default)]
 pub struct Problem {
     title: String,
+    #[serde(skip)]
     status: u16,
     detail: String,
     code: String,
@@ -60,15 +62,22 @@ struct FieldMistake {
 
 impl Problem {
     /// Reads a problem, if it is one.
-    pub fn read(headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
+    pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
         let problem: Problem = serde_json::from_slice(body).ok()?;
         let retry_after = headers
             .get(RETRY_AFTER)
             .and_then(|after| after.to_str().ok());
         (!problem.title.is_empty()).then(|| Problem {
+            status: status.as_u16(),
             retry_after: retry_after.map(str::to_owned),
             ..problem
         })
+    }
+
+    /// How long the server asks to be left alone, if it does.
+    pub fn wait(&self) -> Option<Duration> {
+        let seconds = self.retry_after.as_deref()?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
     }
 }
 
@@ -146,12 +155,13 @@ impl fmt::Display for Problem {
 mod tests {
     use super::*;
 
-    fn problem(json: &str, retry_after: Option<&str>) -> Option<String> {
+    fn problem(status: u16, json: &str, retry_after: Option<&str>) -> Option<String> {
         let mut headers = HeaderMap::new();
         if let Some(after) = retry_after {
             headers.insert(RETRY_AFTER, after.parse().unwrap());
         }
-        Problem::read(&headers, json.as_bytes()).map(|problem| problem.to_string())
+        let status = StatusCode::from_u16(status).unwrap();
+        Problem::read(status, &headers, json.as_bytes()).map(|problem| problem.to_string())
     }
 
     #[test]
@@ -160,19 +170,19 @@ mod tests {
             "detail":"url must be https; timeout must be 1s to 60s.",
             "errors":[{"field":"url","message":"must be https"},{"field":"","message":"a\u001bb"}]}"#;
         let shown = "Something is wrong (422 invalid)\nurl: must be https\nbody: a\u{fffd}b";
-        assert_eq!(problem(json, None).as_deref(), Some(shown));
+        assert_eq!(problem(422, json, None).as_deref(), Some(shown));
     }
 
     #[test]
     fn a_wait_is_told() {
         let json = r#"{"title":"Too much","status":429,"code":"quota_exceeded","detail":"events_per_second"}"#;
         let shown = "Too much (429 quota_exceeded)\nevents_per_second\nTry again in 3 s.";
-        assert_eq!(problem(json, Some("3")).as_deref(), Some(shown));
+        assert_eq!(problem(429, json, Some("3")).as_deref(), Some(shown));
     }
 
     #[test]
     fn what_is_no_problem_is_not_taken_for_one() {
-        assert_eq!(problem("<html>", None), None);
-        assert_eq!(problem("{}", None), None);
+        assert_eq!(problem(500, "<html>", None), None);
+        assert_eq!(problem(500, "{}", None), None);
     }
 }

@@ -3,14 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use super::client::{Answer, Call, Client};
 use super::{Trouble, build, show};
 use crate::cli::failure::Failure;
-use crate::cli::output;
 use crate::cli::table::style_of;
+use crate::cli::{output, progress};
 use crate::picture::terminal::{printable, styled};
 
 /// How long to wait before looking again, after something has changed.
@@ -56,7 +55,7 @@ pub async fn deliveries(
         let mut still = Vec::new();
         for id in open {
             let path = build::path("/v1/tenants/{tenant}/deliveries/{id}", tenant, Some(&id))?;
-            let answer = client.ask(&Call::get(path)).await?;
+            let answer = client.look(&Call::get(path)).await?;
             changed |= tell(&id, &answer, json, &mut seen)?;
             match status(&answer.value) {
                 "succeeded" => succeeded += 1,
@@ -162,10 +161,7 @@ pub async fn replay(
     let id = id_of(&first.value).unwrap_or_default();
     let path = build::path("/v1/tenants/{tenant}/replays/{id}", tenant, Some(&id))?;
     let count = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
-    // Draws nothing where standard error is no terminal.
-    let bar = ProgressBar::new(count(&first.value, "total"));
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} replayed, {eta} to go");
-    bar.set_style(style.expect("a valid template"));
+    let bar = progress::bar(count(&first.value, "total"), "replayed");
     let mut answer = first;
     let mut pace = Pace(SOON);
     loop {
@@ -178,7 +174,7 @@ pub async fn replay(
             return Ok(answer);
         }
         pace.rest(changed).await;
-        answer = client.ask(&Call::get(path.clone())).await?;
+        answer = client.look(&Call::get(path.clone())).await?;
     }
 }
 

@@ -199,10 +199,21 @@ pub(super) static ENDPOINTS: &[Action] = &[
         fields: &[],
         shape: Shape::Thing(None),
     },
-    on_endpoint(
-        "rotate-secret",
-        "Give an endpoint a new signing secret; the old one stays valid for a while",
-        &["posthaste endpoints rotate-secret ep_01jd… --tenant acme"],
-        "/v1/tenants/{tenant}/endpoints/{id}/secret/rotate",
-    ),
+    Action {
+        name: "rotate-secret",
+        about: "Give an endpoint a new signing secret; the old one signs along for a while",
+        examples: &[
+            "posthaste endpoints rotate-secret ep_01jd… --tenant acme",
+            "posthaste endpoints rotate-secret ep_01jd… --tenant acme --overlap 1h",
+        ],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/endpoints/{id}/secret/rotate",
+        fields: &[body(
+            "overlap",
+            "overlap",
+            Kind::Duration,
+            "How long the old one signs along; 0s ends it at once",
+        )],
+        shape: Shape::Thing(None),
+    },
 ];

@@ -1,0 +1,167 @@
+//! The server's API, as far as a benchmark needs it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::Full;
+use posthaste_egress::Roots;
+use posthaste_egress::operator::{self, Connection, Origin};
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+
+/// How long an answer may take.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How much of a refusal is told.
+const MAX_TOLD_CHARS: usize = 300;
+
+/// What a benchmark asks for when it makes an endpoint.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Where it is.
+    pub url: String,
+    /// What it subscribes to.
+    pub event_types: Vec<String>,
+    /// At most so many at once.
+    pub max_in_flight: u32,
+    /// At most so many a second,
+    pub per_second: f64,
+    /// and so many of them at once.
+    pub burst: u32,
+    /// When to try again, if not as usual.
+    pub retry_policy: Option<Value>,
+}
+
+/// An endpoint that was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Its id.
+    pub id: String,
+    /// What it verifies with.
+    pub secret: String,
+}
+
+/// A connection to the API, with an admin's key.
+pub struct Api {
+    connection: Connection,
+    key: String,
+}
+
+impl Api {
+    /// Connects.
+    pub async fn connect(address: SocketAddr, key: &str) -> Result<Api, Failure> {
+        let origin = Origin::plain(address);
+        let connected = operator::connect(&origin, &Roots::none(), MAX_WAIT).await;
+        let connection = connected.map_err(|error| Failure::Unanswered {
+            what: "connecting to the server".to_owned(),
+            why: error.to_string(),
+        })?;
+        Ok(Api {
+            connection,
+            key: key.to_owned(),
+        })
+    }
+
+    async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Bytes, Failure> {
+        let what = format!("{method} {path}");
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(AUTHORIZATION, format!("Bearer {}", self.key))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let answered = self.connection.send(request, MAX_WAIT).await;
+        let (head, answer) = answered
+            .map_err(|error| Failure::Unanswered {
+                what: what.clone(),
+                why: error.to_string(),
+            })?
+            .into_parts();
+        if head.status.is_success() {
+            return Ok(answer);
+        }
+        let answer = String::from_utf8_lossy(&answer);
+        Err(Failure::Refused {
+            what,
+            status: head.status.as_u16(),
+            answer: answer.chars().take(MAX_TOLD_CHARS).collect(),
+        })
+    }
+
+    async fn post(&mut self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let answer = self.ask(Method::POST, path, body).await?;
+        if answer.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&answer).map_err(|error| Failure::Unanswered {
+            what: format!("POST {path}"),
+            why: format!("its answer is not JSON: {error}"),
+        })
+    }
+
+    /// Makes a tenant that may have so many endpoints, and a key to it.
+    pub async fn make_tenant(&mut self, name: &str, endpoints: usize) -> Result<String, Failure> {
+        let limits = json!({"endpoints": endpoints + 1, "events_per_second": 1_000_000});
+        let tenant = json!({"id": name, "name": "Benchmark", "limits": limits});
+        self.post("/v1/tenants", Some(&tenant)).await?;
+        let path = format!("/v1/tenants/{name}/keys");
+        let key = self
+            .post(&path, Some(&json!({"name": "producers"})))
+            .await?;
+        text(&key, "key", &path)
+    }
+
+    /// Makes an endpoint.
+    pub async fn make_endpoint(&mut self, tenant: &str, wanted: &Wanted) -> Result<Made, Failure> {
+        let path = format!("/v1/tenants/{tenant}/endpoints");
+        let mut endpoint = json!({
+            "url": wanted.url,
+            "event_types": wanted.event_types,
+            "max_in_flight": wanted.max_in_flight,
+            "rate_limit": {"per_second": wanted.per_second, "burst": wanted.burst},
+        });
+        if let Some(policy) = &wanted.retry_policy {
+            endpoint["retry_policy"] = policy.clone();
+        }
+        let made = self.post(&path, Some(&endpoint)).await?;
+        Ok(Made {
+            id: text(&made, "id", &path)?,
+            secret: text(&made, "secret", &path)?,
+        })
+    }
+
+    /// Pauses or resumes an endpoint, as the verb says.
+    pub async fn turn(&mut self, tenant: &str, endpoint: &str, verb: &str) -> Result<(), Failure> {
+        let path = format!("/v1/tenants/{tenant}/endpoints/{endpoint}/{verb}");
+        self.post(&path, None).await.map(|_| ())
+    }
+
+    /// What the server says of itself.
+    pub async fn metrics(&mut self) -> Result<String, Failure> {
+        let answer = self.ask(Method::GET, "/metrics", None).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Whether it would take requests.
+    pub async fn ready(&mut self) -> Result<(), Failure> {
+        self.ask(Method::GET, "/readyz", None).await.map(|_| ())
+    }
+}
+
+fn text(answer: &Value, field: &str, path: &str) -> Result<String, Failure> {
+    let found = answer.get(field).and_then(Value::as_str);
+    found.map(str::to_owned).ok_or_else(|| Failure::Unanswered {
+        what: format!("POST {path}"),
+        why: format!("its answer has no {field}"),
+    })
+}

@@ -1,0 +1,161 @@
+//! What numbers come to: percentiles, medians, and the busiest second.
+//!
+//! Nothing here is estimated that can be counted. A percentile is one of the values that were
+//! measured, so that a p99 is something that really happened.
+
+use serde::Serialize;
+
+/// The middle and the tail of what was measured, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Half of them were at most this.
+    pub p50: f64,
+    /// Ninety-nine of a hundred were at most this.
+    pub p99: f64,
+}
+
+impl Spread {
+    /// The spread of values in nanoseconds, in any order; none of no values.
+    pub fn of_nanos(mut nanos: Vec<u64>) -> Option<Spread> {
+        nanos.sort_unstable();
+        let ms = |share| Some(percentile(&nanos, share)? as f64 / 1e6);
+        Some(Spread {
+            p50: ms(0.50)?,
+            p99: ms(0.99)?,
+        })
+    }
+
+    /// The median of each, over several rounds.
+    pub fn median(spreads: &[Spread]) -> Option<Spread> {
+        let of = |pick: fn(&Spread) -> f64| median(spreads.iter().map(pick));
+        Some(Spread {
+            p50: of(|spread| spread.p50)?,
+            p99: of(|spread| spread.p99)?,
+        })
+    }
+}
+
+/// The smallest value that at least this share of all is not above. The values must be sorted.
+pub fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
+    debug_assert!(sorted.is_sorted() && (0.0..=1.0).contains(&share));
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+/// The value in the middle, or between the two in the middle.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[half]),
+        _ => Some((values[half - 1] + values[half]) / 2.0),
+    }
+}
+
+/// How many times `of` this is; nothing can be told of nothing.
+pub fn ratio(this: f64, of: f64) -> Option<f64> {
+    let ratio = this / of;
+    ratio.is_finite().then_some(ratio)
+}
+
+/// The most moments in any stretch of this length, wherever it begins. A stretch holds its first
+/// instant and not its last. The moments must be sorted.
+pub fn busiest_stretch(sorted: &[u64], length: u64) -> usize {
+    debug_assert!(sorted.is_sorted());
+    let mut oldest = 0;
+    let mut most = 0;
+    for (index, moment) in sorted.iter().enumerate() {
+        while sorted[oldest].saturating_add(length) <= *moment {
+            oldest += 1;
+        }
+        most = most.max(index + 1 - oldest);
+    }
+    most
+}
+
+/// How many moments fall into each stretch of this length, counted from `start`. Earlier ones are
+/// left out.
+pub fn series(moments: &[u64], start: u64, length: u64) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for moment in moments.iter().filter(|moment| **moment >= start) {
+        let stretch = ((moment - start) / length) as usize;
+        if counts.len() <= stretch {
+            counts.resize(stretch + 1, 0);
+        }
+        counts[stretch] += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!(percentile(&hundred, 0.50), Some(50));
+        assert_eq!(percentile(&hundred, 0.99), Some(99));
+        assert_eq!(percentile(&hundred, 1.0), Some(100));
+        assert_eq!(percentile(&hundred, 0.0), Some(1));
+        assert_eq!(percentile(&[7], 0.99), Some(7));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn a_spread_is_told_in_milliseconds() {
+        let spread = Spread::of_nanos(vec![3_000_000, 1_000_000, 2_500_000]);
+        assert_eq!(spread, Some(Spread { p50: 2.5, p99: 3.0 }));
+        assert_eq!(Spread::of_nanos(vec![]), None);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median([]), None);
+    }
+
+    #[test]
+    fn nothing_is_no_measure() {
+        assert_eq!(ratio(1.0, 2.0), Some(0.5));
+        assert_eq!(ratio(1.0, 0.0), None);
+        assert_eq!(ratio(0.0, 0.0), None);
+    }
+
+    #[test]
+    fn the_busiest_second_is_found_between_the_whole_ones() {
+        // Two in each whole second, but four within one that begins at 900.
+        let moments = [100, 900, 950, 1_100, 1_899, 1_900, 2_950];
+        assert_eq!(busiest_stretch(&moments, 1_000), 4);
+        assert_eq!(series(&moments, 0, 1_000), [3, 3, 1]);
+        assert_eq!(series(&moments, 950, 1_000), [4, 0, 1]);
+        assert_eq!(busiest_stretch(&[], 1_000), 0);
+    }
+
+    #[test]
+    fn a_stretch_does_not_hold_its_end() {
+        assert_eq!(busiest_stretch(&[0, 1_000], 1_000), 1);
+        assert_eq!(busiest_stretch(&[0, 999], 1_000), 2);
+        assert_eq!(busiest_stretch(&[5, 5, 5], 1_000), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn the_busiest_stretch_agrees_with_looking_at_each(
+            mut moments in prop::collection::vec(0u64..2_000, 0..60),
+            length in 1u64..500,
+        ) {
+            moments.sort_unstable();
+            let from = |start: u64| {
+                let within = |moment: &&u64| (start..start + length).contains(*moment);
+                moments.iter().filter(within).count()
+            };
+            let most = moments.iter().map(|start| from(*start)).max().unwrap_or(0);
+            prop_assert_eq!(busiest_stretch(&moments, length), most);
+        }
+    }
+}

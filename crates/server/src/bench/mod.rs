@@ -1,0 +1,179 @@
+//! `posthaste bench`: how fast, how soon, at what cost, against what the machine could do at best.
+//!
+//! It promises:
+//!
+//! - **Measured from outside.** What is measured is a child process of this very program. Producers and
+//!   receivers are here, and note by their own clock what they sent and what they got.
+//! - **Against this machine, now.** The [`relay`] takes in the same requests and sends the same signed
+//!   requests, with no store and no engine. It and the server take turns, so that a noisy hour disturbs
+//!   both, and the ratio of each round is what to look at.
+//! - **Nothing lost on the way to a record.** Every event must arrive exactly once at every endpoint,
+//!   byte for byte, and signed; otherwise there are no figures but a failure that says what is missing.
+//!
+//! ```text
+//!  producers ─▶ relay | server (child process) ─▶ receivers
+//!      └───────────────▶ ledger ◀──────────────────────┘
+//! ```
+
+pub mod api;
+pub mod failure;
+pub mod figures;
+pub mod ledger;
+pub mod payload;
+pub mod producer;
+pub mod progress;
+pub mod prometheus;
+pub mod receiver;
+pub mod relay;
+pub mod report;
+pub mod scenario;
+pub mod settings;
+pub mod stage;
+pub mod subject;
+pub mod usage;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::runtime;
+
+use failure::Failure;
+use report::Outcome;
+use scenario::{history, memory, neighbour, recovery, versus};
+use settings::{Scenario, Settings};
+
+/// Plays what was asked for, one after the other.
+pub fn run(settings: &Settings) -> Result<Vec<Outcome>, Failure> {
+    settings.check()?;
+    raise_open_files();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::machine("cannot start a thread"))?;
+    runtime.block_on(async {
+        let mut outcomes = Vec::new();
+        for scenario in &settings.scenarios {
+            outcomes.push(play(*scenario, settings).await?);
+        }
+        Ok(outcomes)
+    })
+}
+
+async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failure> {
+    match scenario {
+        Scenario::Throughput => versus::throughput(settings).await,
+        Scenario::Lag => versus::lag(settings).await,
+        Scenario::Hanging => neighbour::hanging(settings).await,
+        Scenario::Backlog => neighbour::backlog(settings).await,
+        Scenario::Recovery => recovery::run(settings).await,
+        Scenario::Memory => memory::run(settings).await,
+        Scenario::History => history::run(settings).await,
+    }
+}
+
+/// A thousand endpoints need a thousand connections, here and in the child. If the machine refuses,
+/// the run will say what could not be opened.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}
+
+/// What to know of the machine when reading the figures.
+pub fn circumstances(settings: &Settings) -> Vec<String> {
+    let mut told = Vec::new();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    told.push(format!(
+        "{cores} cores, shared by the server, the producers and the receivers"
+    ));
+    if cfg!(debug_assertions) {
+        told.push("this is a debug build: its figures mean nothing".to_owned());
+    }
+    let folder = settings.data_folder(&std::env::temp_dir());
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let kind = folder.and_then(|folder| usage::file_system(&mounts, &folder).map(str::to_owned));
+    match kind.as_deref() {
+        Some("tmpfs" | "ramfs") => told.push(
+            "the store lies in memory, where syncing costs nothing: set TMPDIR or --store to a disk"
+                .to_owned(),
+        ),
+        Some(kind) => told.push(format!("the store lies on {kind}")),
+        None => {}
+    }
+    told
+}
+
+/// All of it as one document. What compares relay and server leads, since that is what most ask for.
+pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
+    let mut document = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "circumstances": circumstances(settings),
+        "settings": settings,
+    });
+    if let Some(summary) = summary(outcomes) {
+        for (name, value) in summary {
+            document[name] = value;
+        }
+    }
+    document["scenarios"] = outcomes.iter().map(Outcome::json).collect();
+    document
+}
+
+/// Relay, server and ratio: speed from the run at full speed, lag from the paced one.
+fn summary(outcomes: &[Outcome]) -> Option<[(&'static str, Value); 3]> {
+    let named = |name: &str| outcomes.iter().find(|outcome| outcome.name == name);
+    let fast = named("throughput")?;
+    let side = |side: &str| {
+        let mut figures = fast.document[side].clone();
+        // At full speed the lag is the length of the queue, which says nothing.
+        for lag in ["first_attempt_lag_ms", "delivery_lag_ms"] {
+            if let Value::Object(figures) = &mut figures {
+                let paced = named("lag").map(|calm| calm.document[side][lag].clone());
+                figures.insert(lag.to_owned(), paced.unwrap_or_default());
+            }
+        }
+        figures
+    };
+    let ratio = fast.document["ratio"].clone();
+    Some([
+        ("relay", side("relay")),
+        ("server", side("server")),
+        ("ratio", ratio),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &'static str, document: Value) -> Outcome {
+        Outcome {
+            name,
+            setting: String::new(),
+            table: Vec::new(),
+            notes: Vec::new(),
+            document,
+        }
+    }
+
+    #[test]
+    fn speed_comes_from_the_fast_run_and_lag_from_the_calm_one() {
+        let fast = json!({"relay": null, "ratio": 0.5,
+            "server": {"events_per_second": 9, "first_attempt_lag_ms": {"p50": 900}}});
+        let calm = json!({"relay": null, "ratio": 1.0,
+            "server": {"events_per_second": 1, "first_attempt_lag_ms": {"p50": 2}}});
+        let both = [outcome("throughput", fast), outcome("lag", calm)];
+        let [(_, relay), (_, server), (_, ratio)] = summary(&both).unwrap();
+        assert_eq!(relay, Value::Null);
+        assert_eq!(server["events_per_second"], 9);
+        assert_eq!(server["first_attempt_lag_ms"]["p50"], 2);
+        assert_eq!(ratio, 0.5);
+        let [_, (_, alone), _] = summary(&both[..1]).unwrap();
+        assert_eq!(alone["first_attempt_lag_ms"], Value::Null);
+        assert!(summary(&both[1..]).is_none());
+    }
+}

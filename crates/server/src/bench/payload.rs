@@ -1,0 +1,104 @@
+//! The body of a benchmark's event: as long as asked for, and telling its number.
+//!
+//! It promises that the number stands at the same place in every body. A receiver therefore finds it
+//! without reading JSON, and a sender that changes a single byte before it is found out.
+
+use std::fmt::Write;
+
+const BEFORE: &str = r#"{"sequence":""#;
+const DIGITS: usize = 10;
+const BETWEEN: &str = r#"","filler":""#;
+const AFTER: &str = r#""}"#;
+
+/// The shortest payload that can tell its number.
+pub const MIN_PAYLOAD_BYTES: usize = BEFORE.len() + DIGITS + BETWEEN.len() + AFTER.len();
+/// The longest payload: what a server takes by default, less room for what is around it.
+pub const MAX_PAYLOAD_BYTES: usize = 1_000_000;
+
+/// Appends the payload with this number, `bytes` long.
+pub fn write(out: &mut String, number: usize, bytes: usize) {
+    out.push_str(BEFORE);
+    let _ = write!(out, "{number:0DIGITS$}");
+    out.push_str(BETWEEN);
+    let filler = bytes.saturating_sub(MIN_PAYLOAD_BYTES);
+    out.extend(std::iter::repeat_n('x', filler));
+    out.push_str(AFTER);
+}
+
+/// The number of a payload, if it is one.
+pub fn number(body: &[u8]) -> Option<usize> {
+    let rest = body.strip_prefix(BEFORE.as_bytes())?;
+    let (digits, rest) = rest.split_at_checked(DIGITS)?;
+    if !rest.starts_with(BETWEEN.as_bytes()) || !body.ends_with(AFTER.as_bytes()) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// An event as the API takes it.
+pub fn event(event_type: &str, number: usize, bytes: usize) -> String {
+    let mut out = String::with_capacity(bytes + event_type.len() + 32);
+    write_event(&mut out, event_type, number, bytes);
+    out
+}
+
+/// A batch of events as the API takes it.
+pub fn batch<'a>(events: impl Iterator<Item = (&'a str, usize)>, bytes: usize) -> String {
+    let mut out = String::from(r#"{"events":["#);
+    for (index, (event_type, number)) in events.enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write_event(&mut out, event_type, number, bytes);
+    }
+    out.push_str("]}");
+    out
+}
+
+fn write_event(out: &mut String, event_type: &str, number: usize, bytes: usize) {
+    out.push_str(r#"{"type":""#);
+    out.push_str(event_type);
+    out.push_str(r#"","payload":"#);
+    write(out, number, bytes);
+    out.push('}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_as_long_as_asked_and_tells_its_number() {
+        for bytes in [MIN_PAYLOAD_BYTES, 38, 500] {
+            let mut text = String::new();
+            write(&mut text, 4_711, bytes);
+            assert_eq!(text.len(), bytes);
+            assert_eq!(number(text.as_bytes()), Some(4_711));
+            assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_was_changed_on_the_way_is_noticed() {
+        let mut text = String::new();
+        write(&mut text, 7, 100);
+        for changed in [
+            text.replace(":", ": "),
+            text.replace("filler", "fillet"),
+            text.trim_end_matches('}').to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(number(changed.as_bytes()), None, "{changed}");
+        }
+    }
+
+    #[test]
+    fn events_and_batches_are_json() {
+        let one: serde_json::Value = serde_json::from_str(&event("bench.sent", 1, 50)).unwrap();
+        assert_eq!(one["type"], "bench.sent");
+        assert_eq!(one["payload"]["sequence"], "0000000001");
+        let two = batch([("a.b", 1), ("a.c", 2)].into_iter(), 50);
+        let two: serde_json::Value = serde_json::from_str(&two).unwrap();
+        assert_eq!(two["events"][1]["type"], "a.c");
+    }
+}

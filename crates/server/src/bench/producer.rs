@@ -1,0 +1,306 @@
+//! The producers: applications that hand over events, as fast as they are answered or at a given pace.
+//!
+//! Each connection sends one request, waits for its answer and sends the next, as an application's
+//! pool does: what is outstanding is bounded by the number of connections. All of them run on one
+//! thread of their own. Anything but 202 ends the run: what was refused must not pass for fast.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::SendRequest;
+use posthaste_egress::operator;
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::failure::Failure;
+use super::ledger::Ledger;
+use super::payload;
+
+/// How many events a batch holds.
+pub const BATCH: usize = 1_000;
+/// How long an answer may take.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How much of a refusal is told.
+const MAX_TOLD_CHARS: usize = 300;
+
+/// Where events are handed over.
+#[derive(Clone)]
+pub struct Intake {
+    /// The relay's or the server's address.
+    pub address: SocketAddr,
+    /// Whose events they are.
+    pub tenant: String,
+    /// The key that may hand them over.
+    pub key: String,
+}
+
+/// What is to be sent.
+#[derive(Clone)]
+pub struct Load {
+    /// The numbers of the events.
+    pub events: Range<usize>,
+    /// So many a second; without it, as fast as they are answered.
+    pub per_second: Option<f64>,
+    /// So many requests at once.
+    pub connections: usize,
+    /// How long each payload is.
+    pub payload_bytes: usize,
+    /// What each event is called, by its number.
+    pub event_type: Arc<dyn Fn(usize) -> Arc<str> + Send + Sync>,
+}
+
+impl Load {
+    /// A name for every event.
+    pub fn named(name: &str) -> Arc<dyn Fn(usize) -> Arc<str> + Send + Sync> {
+        let name: Arc<str> = name.into();
+        Arc::new(move |_| Arc::clone(&name))
+    }
+}
+
+/// Sends events one by one, on a thread of its own, until all are answered.
+pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Result<(), Failure> {
+    let counter = Arc::new(Counter::new(load.events.clone()));
+    let path = format!("/v1/tenants/{}/events", intake.tenant);
+    let line = Arc::new(Line::new(intake, &path)?);
+    let ledger = Arc::clone(ledger);
+    on_a_thread(move || async move {
+        let start = Instant::now();
+        let mut connections = JoinSet::new();
+        for _ in 0..load.connections.max(1) {
+            let (line, counter, ledger) =
+                (Arc::clone(&line), Arc::clone(&counter), Arc::clone(&ledger));
+            let load = load.clone();
+            connections.spawn(async move {
+                let sent = singly(&line, &counter, &load, &ledger, start).await;
+                counter.stop_if_failed(sent)
+            });
+        }
+        all(connections).await
+    })
+    .await
+}
+
+/// Hands events over in batches, as fast as they are answered. `taken` counts those that were.
+pub async fn feed(intake: &Intake, load: Load, taken: Arc<AtomicUsize>) -> Result<(), Failure> {
+    let counter = Arc::new(Counter::new(load.events.clone()));
+    let path = format!("/v1/tenants/{}/events/batch", intake.tenant);
+    let line = Arc::new(Line::new(intake, &path)?);
+    on_a_thread(move || async move {
+        let mut connections = JoinSet::new();
+        for _ in 0..load.connections.max(1) {
+            let (line, counter, taken) =
+                (Arc::clone(&line), Arc::clone(&counter), Arc::clone(&taken));
+            let load = load.clone();
+            connections.spawn(async move {
+                let sent = in_batches(&line, &counter, &load, &taken).await;
+                counter.stop_if_failed(sent)
+            });
+        }
+        all(connections).await
+    })
+    .await
+}
+
+async fn all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    while let Some(ended) = connections.join_next().await {
+        let ended = ended.unwrap_or_else(|panic| Err(Failure::Broken(panic.to_string())));
+        outcome = outcome.and(ended);
+    }
+    outcome
+}
+
+/// Runs a future on a thread of its own and waits for what comes of it.
+async fn on_a_thread<W, F>(work: W) -> Result<(), Failure>
+where
+    W: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<(), Failure>>,
+{
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::machine("cannot start a thread"))?;
+    let (tell, told) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("producer".to_owned())
+        .spawn(move || {
+            let _ = tell.send(runtime.block_on(work()));
+        })
+        .map_err(Failure::machine("cannot start a thread"))?;
+    told.await
+        .unwrap_or_else(|_| Err(Failure::Broken("a producer panicked".to_owned())))
+}
+
+/// Deals out numbers, and stops when something went wrong.
+struct Counter {
+    next: AtomicUsize,
+    end: usize,
+    failed: AtomicBool,
+}
+
+impl Counter {
+    fn new(range: Range<usize>) -> Counter {
+        Counter {
+            next: AtomicUsize::new(range.start),
+            end: range.end,
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// The next numbers, at most so many.
+    fn take(&self, most: usize) -> Option<Range<usize>> {
+        let start = self.next.fetch_add(most, Ordering::Relaxed);
+        let failed = self.failed.load(Ordering::Relaxed);
+        (start < self.end && !failed).then(|| start..self.end.min(start + most))
+    }
+
+    fn stop_if_failed(&self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        if outcome.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
+/// What all requests have in common.
+struct Line {
+    address: SocketAddr,
+    uri: Uri,
+    host: HeaderValue,
+    authorization: HeaderValue,
+}
+
+impl Line {
+    fn new(intake: &Intake, path: &str) -> Result<Line, Failure> {
+        let header = |value: String| {
+            let refused = |_| Failure::Usage(format!("{value:?} cannot be a header"));
+            HeaderValue::from_str(&value).map_err(refused)
+        };
+        Ok(Line {
+            address: intake.address,
+            uri: path
+                .parse()
+                .map_err(|_| Failure::Usage(format!("{path:?} is no path")))?,
+            host: header(intake.address.to_string())?,
+            authorization: header(format!("Bearer {}", intake.key))?,
+        })
+    }
+
+    async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+        operator::dial(self.address)
+            .await
+            .map_err(|error| self.unanswered(&error))
+    }
+
+    fn unanswered(&self, error: &dyn std::error::Error) -> Failure {
+        Failure::Unanswered {
+            what: format!("POST {}", self.uri.path()),
+            why: error.to_string(),
+        }
+    }
+
+    /// Sends one body, and reads all of its answer.
+    async fn post(
+        &self,
+        connection: &mut SendRequest<Full<Bytes>>,
+        body: String,
+    ) -> Result<(), Failure> {
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let exchange = async {
+            connection.ready().await?;
+            let (head, body) = connection.send_request(request).await?.into_parts();
+            Ok((head.status, body.collect().await?.to_bytes()))
+        };
+        let answered: Result<_, hyper::Error> = timeout(MAX_WAIT, exchange)
+            .await
+            .map_err(|late| self.unanswered(&late))?;
+        let (status, answer) = answered.map_err(|error| self.unanswered(&error))?;
+        if status == StatusCode::ACCEPTED {
+            return Ok(());
+        }
+        let answer = String::from_utf8_lossy(&answer);
+        Err(Failure::Refused {
+            what: format!("POST {}", self.uri.path()),
+            status: status.as_u16(),
+            answer: answer.chars().take(MAX_TOLD_CHARS).collect(),
+        })
+    }
+}
+
+async fn singly(
+    line: &Line,
+    counter: &Counter,
+    load: &Load,
+    ledger: &Ledger,
+    start: Instant,
+) -> Result<(), Failure> {
+    let mut connection = line.dial().await?;
+    while let Some(numbers) = counter.take(1) {
+        let number = numbers.start;
+        if let Some(per_second) = load.per_second {
+            let nth = number - load.events.start;
+            sleep_until(start + Duration::from_secs_f64(nth as f64 / per_second)).await;
+        }
+        let body = payload::event(&(load.event_type)(number), number, load.payload_bytes);
+        ledger.send(number);
+        line.post(&mut connection, body).await?;
+        ledger.accept(number);
+    }
+    Ok(())
+}
+
+async fn in_batches(
+    line: &Line,
+    counter: &Counter,
+    load: &Load,
+    taken: &AtomicUsize,
+) -> Result<(), Failure> {
+    let mut connection = line.dial().await?;
+    while let Some(numbers) = counter.take(BATCH) {
+        let names: Vec<(Arc<str>, usize)> = numbers
+            .clone()
+            .map(|number| ((load.event_type)(number), number))
+            .collect();
+        let events = names.iter().map(|(name, number)| (&**name, *number));
+        let body = payload::batch(events, load.payload_bytes);
+        line.post(&mut connection, body).await?;
+        taken.fetch_add(numbers.len(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_dealt_once_and_only_within_the_range() {
+        let counter = Counter::new(5..12);
+        let dealt: Vec<_> = std::iter::from_fn(|| counter.take(3)).collect();
+        assert_eq!(dealt, [5..8, 8..11, 11..12]);
+    }
+
+    #[test]
+    fn a_failure_stops_the_others() {
+        let counter = Counter::new(0..10);
+        assert!(counter.take(1).is_some());
+        let failed = Err(Failure::Broken("x".to_owned()));
+        assert!(counter.stop_if_failed(failed).is_err());
+        assert_eq!(counter.take(1), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! How far a benchmark is, on standard error, if that is a terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::interval;
+
+/// How often the bar moves. Drawing costs what is being measured.
+const STEP: Duration = Duration::from_millis(200);
+
+/// A bar for one part of a scenario. It is gone when that ends.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar that ends at `total`.
+    pub fn new(what: &str, total: u64) -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
+        let style = ProgressStyle::with_template("{msg:28} {bar:30} {pos:>9}/{len} {eta:>4}");
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("█▌ "));
+        }
+        bar.set_message(what.to_owned());
+        Progress(bar)
+    }
+
+    /// So far it is.
+    pub fn set(&self, position: u64) {
+        self.0.set_position(position);
+    }
+
+    /// Does this, and shows meanwhile how far it is.
+    pub async fn beside<T>(&self, work: impl Future<Output = T>, at: impl Fn() -> u64) -> T {
+        let mut steps = interval(STEP);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = steps.tick() => self.set(at()),
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,306 @@
+//! The receivers: endpoints on this machine that note what arrives and answer at once, or as badly as
+//! they are told to.
+//!
+//! Connections are dealt to threads that share nothing but the ledger, so that the receiving side
+//! costs as little as hyper allows and leaves the machine to what is measured. Every so often a
+//! signature is verified, so that unsigned work cannot pass for fast.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use posthaste_core::sign::{
+    SignedMessage, SigningKey, SigningKeys, TOLERANCE_SECONDS, VerifyingKeys,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime;
+use tokio::sync::{mpsc, watch};
+
+use super::failure::Failure;
+use super::ledger::Ledger;
+use super::payload::{self, MAX_PAYLOAD_BYTES};
+
+/// One in so many signatures is verified.
+const VERIFIED_ONE_IN: u64 = 256;
+/// Connections that wait for a thread to take them.
+const MAX_HANDED_OVER: usize = 1_024;
+
+/// How an endpoint behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mood {
+    /// It answers 200 at once.
+    Prompt = 0,
+    /// It answers 503 at once.
+    Down = 1,
+    /// It answers 200 after half a minute.
+    Hanging = 2,
+}
+
+/// How long a hanging endpoint takes.
+pub const HANG: Duration = Duration::from_secs(30);
+
+/// One endpoint, as its receiver knows it.
+#[derive(Default)]
+struct Endpoint {
+    mood: AtomicU8,
+    keys: OnceLock<VerifyingKeys>,
+    arrivals: AtomicU64,
+}
+
+struct Shared {
+    ledger: Arc<Ledger>,
+    endpoints: Vec<Endpoint>,
+    /// When each request came, welcome or not, if that is being kept.
+    moments: Mutex<Vec<(usize, u64)>>,
+    keeps_moments: AtomicBool,
+}
+
+/// The receivers of one run. They end when this is dropped.
+pub struct Receivers {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Receivers {
+    /// Opens an endpoint for each one of the ledger, all of them prompt.
+    pub fn start(ledger: Arc<Ledger>) -> Result<Receivers, Failure> {
+        let cannot = Failure::machine;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")
+            .map_err(cannot("cannot open the receivers"))?;
+        let address = listener
+            .local_addr()
+            .map_err(cannot("cannot open the receivers"))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(cannot("cannot open the receivers"))?;
+        let endpoints = (0..ledger.endpoints()).map(|_| Endpoint::default());
+        let shared = Arc::new(Shared {
+            endpoints: endpoints.collect(),
+            ledger,
+            moments: Mutex::default(),
+            keeps_moments: AtomicBool::new(false),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let mut threads = Vec::new();
+        let mut takers = Vec::new();
+        for _ in 0..threads_to_use() {
+            let (give, take) = mpsc::channel(MAX_HANDED_OVER);
+            takers.push(give);
+            let shared = Arc::clone(&shared);
+            threads.push(spawn(stopped.clone(), receive(shared, take))?);
+        }
+        threads.push(spawn(stopped, deal(listener, takers))?);
+        Ok(Receivers {
+            address,
+            shared,
+            stop,
+            threads,
+        })
+    }
+
+    /// Where all of them listen.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where an endpoint is.
+    pub fn url(&self, endpoint: usize) -> String {
+        format!("http://{}/{endpoint}", self.address)
+    }
+
+    /// Tells an endpoint the secret it shares with the sender.
+    pub fn trust(&self, endpoint: usize, secret: &str) -> Result<(), Failure> {
+        let keys = SigningKey::parse(secret).and_then(|key| SigningKeys::new(vec![key]));
+        let keys = keys.map_err(|error| Failure::Broken(format!("no usable secret: {error}")))?;
+        let _ = self.shared.endpoints[endpoint]
+            .keys
+            .set(keys.verifying_keys());
+        Ok(())
+    }
+
+    /// Changes how an endpoint behaves from now on.
+    pub fn set_mood(&self, endpoint: usize, mood: Mood) {
+        let place = &self.shared.endpoints[endpoint].mood;
+        place.store(mood as u8, Ordering::Release);
+    }
+
+    /// Begins to note when each request comes, welcome or not.
+    pub fn keep_moments(&self) {
+        self.shared.keeps_moments.store(true, Ordering::Release);
+    }
+
+    /// When requests came to an endpoint since that began, in order.
+    pub fn moments(&self, endpoint: usize) -> Vec<u64> {
+        let kept = self.shared.moments.lock();
+        let kept = kept.unwrap_or_else(PoisonError::into_inner);
+        let of = kept.iter().filter(|(to, _)| *to == endpoint);
+        let mut moments: Vec<u64> = of.map(|(_, moment)| *moment).collect();
+        moments.sort_unstable();
+        moments
+    }
+}
+
+impl Drop for Receivers {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Half of the machine for receiving, the other half for sending.
+fn threads_to_use() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / 2).max(1)
+}
+
+/// A thread that does this until it is told to stop.
+fn spawn(
+    mut stopped: watch::Receiver<bool>,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Result<JoinHandle<()>, Failure> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::machine("cannot start a thread"))?;
+    let run = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = work => {}
+                _ = stopped.changed() => {}
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("receiver".to_owned())
+        .spawn(run)
+        .map_err(Failure::machine("cannot start a thread"))
+}
+
+/// Deals connections to the threads in turn.
+async fn deal(listener: std::net::TcpListener, takers: Vec<mpsc::Sender<std::net::TcpStream>>) {
+    let Ok(listener) = TcpListener::from_std(listener) else {
+        return;
+    };
+    for taker in takers.iter().cycle() {
+        let Ok((socket, _)) = listener.accept().await else {
+            continue;
+        };
+        let Ok(socket) = socket.into_std() else {
+            continue;
+        };
+        if taker.send(socket).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn receive(shared: Arc<Shared>, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
+    while let Some(socket) = sockets.recv().await {
+        let Ok(socket) = TcpStream::from_std(socket) else {
+            continue;
+        };
+        let _ = socket.set_nodelay(true);
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+            // A sender that hangs up is its own business: what it did not send will be missed.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), service)
+                .await;
+        });
+    }
+}
+
+async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let came_at = shared.ledger.now();
+    let (head, body) = request.into_parts();
+    let status = match Limited::new(body, MAX_PAYLOAD_BYTES).collect().await {
+        Ok(body) => {
+            let index = head.uri.path().trim_start_matches('/').parse().ok();
+            shared
+                .take(index, &head.headers, &body.to_bytes(), came_at)
+                .await
+        }
+        Err(_) => StatusCode::BAD_REQUEST,
+    };
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+impl Shared {
+    async fn take(
+        &self,
+        index: Option<usize>,
+        headers: &HeaderMap,
+        body: &Bytes,
+        came_at: u64,
+    ) -> StatusCode {
+        let endpoint = index.and_then(|index| Some((index, self.endpoints.get(index)?)));
+        let Some((index, endpoint)) = endpoint else {
+            self.ledger.stray("a request to no endpoint");
+            return StatusCode::NOT_FOUND;
+        };
+        if self.keeps_moments.load(Ordering::Acquire) {
+            let mut moments = self.moments.lock().unwrap_or_else(PoisonError::into_inner);
+            moments.push((index, came_at));
+        }
+        let mood = endpoint.mood.load(Ordering::Acquire);
+        if mood == Mood::Down as u8 {
+            return StatusCode::SERVICE_UNAVAILABLE;
+        }
+        if mood == Mood::Hanging as u8 {
+            tokio::time::sleep(HANG).await;
+            // Its sender may have given up long ago, so this is no arrival.
+            return StatusCode::OK;
+        }
+        let Some(number) = payload::number(body) else {
+            self.ledger.stray("a body that was changed on its way");
+            return StatusCode::BAD_REQUEST;
+        };
+        let nth = endpoint.arrivals.fetch_add(1, Ordering::Relaxed);
+        if nth.is_multiple_of(VERIFIED_ONE_IN)
+            && let Err(why) = verify(endpoint, headers, body)
+        {
+            self.ledger.unsigned(&why);
+        }
+        self.ledger.arrive(index, number);
+        StatusCode::OK
+    }
+}
+
+fn verify(endpoint: &Endpoint, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+    let text = |name: &str| {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        value.ok_or_else(|| format!("there is no {name}"))
+    };
+    let message = SignedMessage {
+        id: text("webhook-id")?,
+        timestamp: text("webhook-timestamp")?,
+        signatures: text("webhook-signature")?,
+        body,
+    };
+    let keys = endpoint.keys.get().ok_or("no secret was agreed on")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let verified = keys.verify(&message, now, TOLERANCE_SECONDS);
+    verified.map_err(|error| error.to_string())
+}

@@ -1,0 +1,23 @@
+//! What a benchmark can show. Each scenario has a module that plays it and tells what came of it.
+
+pub mod history;
+pub mod memory;
+pub mod neighbour;
+pub mod recovery;
+pub mod versus;
+
+use super::api::Wanted;
+use super::settings::Settings;
+
+/// An endpoint whose limits are out of the way.
+pub fn unlimited(settings: &Settings, url: String) -> Wanted {
+    let (per_second, burst) = Settings::unlimited();
+    Wanted {
+        url,
+        event_types: Vec::new(),
+        max_in_flight: u32::try_from(settings.in_flight()).unwrap_or(u32::MAX),
+        per_second,
+        burst,
+        retry_policy: None,
+    }
+}

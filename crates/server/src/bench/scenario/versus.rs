@@ -1,0 +1,261 @@
+//! Relay and server in turns: how fast, and how soon.
+//!
+//! The machine is rarely quiet, and what disturbs it comes and goes. So the two take turns, each round
+//! has its own ratio, and the median of those is what counts.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::unlimited;
+use crate::bench::failure::Failure;
+use crate::bench::figures::Spread;
+use crate::bench::ledger::Ledger;
+use crate::bench::producer::Load;
+use crate::bench::progress::Progress;
+use crate::bench::prometheus::Histogram;
+use crate::bench::report::{Figures, Outcome, Round, bytes, number, row, spread};
+use crate::bench::settings::Settings;
+use crate::bench::stage::Stage;
+use crate::bench::subject::Kind;
+use crate::bench::usage::Usage;
+use crate::picture::words;
+
+/// Events of a run at full speed, unless told otherwise.
+const EVENTS: usize = 50_000;
+/// Events of a paced run, at most: at a hundred a second they take 20 s.
+const PACED_EVENTS: usize = 2_000;
+/// What goes before, uncounted: connections open, caches fill.
+const MAX_WARM_UP: usize = 2_000;
+/// What the server calls the lag.
+pub(super) const LAG: &str = "posthaste_first_attempt_lag_seconds";
+
+/// The event's name, where it does not matter.
+pub(super) const EVENT_TYPE: &str = "bench.sent";
+
+/// As fast as it goes.
+pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
+    let events = settings.events.unwrap_or(EVENTS);
+    let rounds = take_turns(settings, events, None).await?;
+    let setting = format!(
+        "{} events of {} bytes to {} each, as fast as {} connections are answered",
+        words::count(events as u64),
+        settings.payload_bytes,
+        endpoints(settings),
+        settings.connections,
+    );
+    let mut outcome = outcome("throughput", setting, &rounds, settings);
+    outcome.notes.push(
+        "Accepting is slow here because producers press as hard as they can; see lag for a calm day."
+            .to_owned(),
+    );
+    Ok(outcome)
+}
+
+/// At a steady pace.
+pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
+    let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
+    let rounds = take_turns(settings, events, Some(settings.per_second)).await?;
+    let setting = format!(
+        "{} events of {} bytes to {} each, {} a second",
+        words::count(events as u64),
+        settings.payload_bytes,
+        endpoints(settings),
+        settings.per_second,
+    );
+    let mut outcome = outcome("lag", setting, &rounds, settings);
+    outcome.notes.push(
+        "First-attempt lag is the server's own histogram, between whose bounds values are taken as \
+         even; delivery lag is measured outside, from before the producer sends to when the receiver \
+         has it all."
+            .to_owned(),
+    );
+    Ok(outcome)
+}
+
+fn endpoints(settings: &Settings) -> String {
+    match settings.endpoints {
+        1 => "1 endpoint".to_owned(),
+        many => format!("{many} endpoints"),
+    }
+}
+
+async fn take_turns(
+    settings: &Settings,
+    events: usize,
+    per_second: Option<f64>,
+) -> Result<Vec<Round>, Failure> {
+    let mut rounds = Vec::new();
+    for nth in 1..=settings.rounds {
+        let mut measured = [None, None];
+        for (place, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
+            if settings.only.is_none_or(|only| only == kind) {
+                let what = format!("{}, round {nth} of {}", kind.name(), settings.rounds);
+                *place = Some(measure(settings, kind, events, per_second, &what).await?);
+            }
+        }
+        let [relay, server] = measured;
+        rounds.push(Round::new(relay, server));
+    }
+    Ok(rounds)
+}
+
+/// One run of one of the two, from a fresh start.
+async fn measure(
+    settings: &Settings,
+    kind: Kind,
+    events: usize,
+    per_second: Option<f64>,
+    what: &str,
+) -> Result<Figures, Failure> {
+    let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
+    let all = warm_up + events;
+    let ledger = Arc::new(Ledger::new(settings.endpoints, all));
+    let stage = match kind {
+        Kind::Relay => Stage::relay(settings, ledger).await?,
+        Kind::Server => {
+            let wanted = |_, url| unlimited(settings, url);
+            Stage::server(settings, ledger, wanted).await?
+        }
+    };
+    let progress = Progress::new(what, (all * settings.endpoints) as u64);
+    let mut load = Load {
+        events: 0..warm_up,
+        per_second,
+        connections: settings.connections,
+        payload_bytes: settings.payload_bytes,
+        event_type: Load::named(EVENT_TYPE),
+    };
+    stage
+        .run(load.clone(), 0..settings.endpoints, &progress)
+        .await?;
+    let before = stage.subject.settled_usage().await?;
+    let told_before = told_lag(&stage, kind).await?;
+
+    load.events = warm_up..all;
+    stage.run(load, 0..settings.endpoints, &progress).await?;
+    let after = stage.subject.settled_usage().await?;
+    let told_after = told_lag(&stage, kind).await?;
+    stage.check(0..settings.endpoints, 0..all).await?;
+
+    let counted = warm_up..all;
+    let ledger = &stage.ledger;
+    let figures = Figures {
+        events_per_second: ledger.events_per_second(counted.clone()),
+        deliveries_per_second: ledger.deliveries_per_second(counted.clone()),
+        accept_latency_ms: ledger.accept_latency(counted.clone()),
+        first_attempt_lag_ms: since(told_before, told_after),
+        delivery_lag_ms: ledger.lag(0..settings.endpoints, counted),
+        ..used(&before, &after, events * settings.endpoints)
+    };
+    stage.subject.stop().await?;
+    Ok(figures)
+}
+
+/// What so many deliveries used.
+pub(super) fn used(before: &Usage, after: &Usage, deliveries: usize) -> Figures {
+    let each = |total: f64| Some(total / deliveries.max(1) as f64);
+    let cpu = after.cpu.saturating_sub(before.cpu);
+    let written = after.written_bytes.saturating_sub(before.written_bytes);
+    Figures {
+        cpu_us_per_delivery: each(cpu.as_secs_f64() * 1e6),
+        peak_memory_bytes: Some(after.peak_memory_bytes as f64),
+        written_bytes_per_delivery: each(written as f64),
+        ..Figures::default()
+    }
+}
+
+/// The server's own histogram of the lag. The relay has none.
+async fn told_lag(stage: &Stage, kind: Kind) -> Result<Option<Histogram>, Failure> {
+    match kind {
+        Kind::Relay => Ok(None),
+        Kind::Server => {
+            let page = stage.api().await?.metrics().await?;
+            Ok(Histogram::read(&page, LAG))
+        }
+    }
+}
+
+fn since(before: Option<Histogram>, after: Option<Histogram>) -> Option<Spread> {
+    let after = after?;
+    let counted = match before {
+        Some(before) => after.since(&before),
+        None => after,
+    };
+    let ms = |share| Some(counted.quantile(share)? * 1e3);
+    Some(Spread {
+        p50: ms(0.50)?,
+        p99: ms(0.99)?,
+    })
+}
+
+fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Settings) -> Outcome {
+    let median = Round::median(rounds);
+    let relay = median.relay.clone().unwrap_or_default();
+    let server = median.server.clone().unwrap_or_default();
+    let line = |name: &str, tell: &dyn Fn(&Figures) -> String, share: Option<f64>| {
+        let share = share.map(|share| format!("{share:.2}")).unwrap_or_default();
+        vec![name.to_owned(), tell(&relay), tell(&server), share]
+    };
+    let share = |pick: &dyn Fn(&Figures) -> Option<f64>| {
+        crate::bench::figures::ratio(pick(&server)?, pick(&relay)?)
+    };
+    let counted = |name: &str, pick: fn(&Figures) -> Option<f64>| {
+        line(name, &|figures| number(pick(figures)), share(&pick))
+    };
+    let sized = |name: &str, pick: fn(&Figures) -> Option<f64>| {
+        line(name, &|figures| bytes(pick(figures)), share(&pick))
+    };
+    let timed = |name: &str, pick: fn(&Figures) -> Option<Spread>| {
+        line(name, &|figures| spread(pick(figures)), None)
+    };
+    let mut table = vec![
+        row(&["", "relay", "server", "server/relay"]),
+        counted("events/s in", |figures| figures.events_per_second),
+        counted("deliveries/s out", |figures| figures.deliveries_per_second),
+        timed("accept latency p50 / p99, ms", |f| f.accept_latency_ms),
+        timed("first-attempt lag p50 / p99, ms", |f| {
+            f.first_attempt_lag_ms
+        }),
+        timed("delivery lag p50 / p99, ms", |f| f.delivery_lag_ms),
+        counted("CPU µs per delivery", |figures| {
+            figures.cpu_us_per_delivery
+        }),
+        sized("peak memory", |figures| figures.peak_memory_bytes),
+        sized("written per delivery", |f| f.written_bytes_per_delivery),
+    ];
+    let ratio = median.ratio.map(|ratio| format!("{ratio:.2}"));
+    if let Some(ratio) = &ratio {
+        table[2][3].clone_from(ratio);
+    }
+    let each: Vec<String> = rounds
+        .iter()
+        .filter_map(|round| Some(format!("{:.2}", round.ratio?)))
+        .collect();
+    let mut notes = vec![format!(
+        "Medians of {} rounds, relay and server in turns. Endpoints allow {} in flight and \
+         {} a second, so that their limits do not measure themselves. Every event arrived exactly \
+         once at every endpoint.",
+        rounds.len(),
+        settings.in_flight(),
+        words::count(Settings::unlimited().0 as u64),
+    )];
+    if !each.is_empty() {
+        notes.push(format!(
+            "Server/relay in deliveries per second, round by round: {}.",
+            each.join(", ")
+        ));
+    }
+    Outcome {
+        name,
+        setting,
+        table,
+        notes,
+        document: json!({
+            "relay": median.relay,
+            "server": median.server,
+            "ratio": median.ratio,
+            "rounds": rounds,
+        }),
+    }
+}

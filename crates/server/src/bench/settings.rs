@@ -1,0 +1,179 @@
+//! What a benchmark is asked to do.
+
+use std::path::{Path, PathBuf};
+
+use posthaste_core::lane::{MAX_BURST, MAX_PER_SECOND};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::subject::Kind;
+
+/// The most events of one run: each has places in a ledger in memory.
+pub const MAX_EVENTS: usize = 10_000_000;
+/// The most endpoints that each event goes to.
+pub const MAX_ENDPOINTS: usize = 100;
+/// The most places in a ledger, for each event and endpoint one.
+pub const MAX_PLACES: usize = 50_000_000;
+/// Connections to all endpoints together, unless there are more endpoints than that.
+const CONNECTIONS_OUT: usize = 512;
+/// Connections to one endpoint at most. More do not make it faster.
+const MAX_CONNECTIONS_OUT: usize = 64;
+
+/// What is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Scenario {
+    /// As fast as it goes, relay and server in turns
+    Throughput,
+    /// A hundred events a second, relay and server in turns
+    Lag,
+    /// A healthy endpoint beside one that hangs
+    Hanging,
+    /// A healthy endpoint beside one with a long backlog, and a restart with it
+    Backlog,
+    /// An endpoint that comes back with many waiting
+    Recovery,
+    /// Many pending deliveries to many endpoints, and a restart with them
+    Memory,
+    /// What an event costs when many are stored
+    History,
+}
+
+/// What a benchmark is asked to do.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Where the server keeps its data; without it, in a new file that is removed.
+    pub store: Option<String>,
+    /// How many events; each scenario has its own idea.
+    pub events: Option<usize>,
+    /// How many endpoints each event goes to.
+    pub endpoints: usize,
+    /// How long each payload is.
+    pub payload_bytes: usize,
+    /// How many requests the producers have outstanding.
+    pub connections: usize,
+    /// How often relay and server take turns.
+    pub rounds: usize,
+    /// The pace where events do not come as fast as they can.
+    pub per_second: f64,
+    /// Settings of the server that are not as usual, as `KEY=VALUE`.
+    pub set: Vec<String>,
+    /// What is to be shown.
+    pub scenarios: Vec<Scenario>,
+    /// Only one of the two.
+    #[serde(skip)]
+    pub only: Option<Kind>,
+}
+
+impl Settings {
+    /// Whether it can be done, and what is in the way if not.
+    pub fn check(&self) -> Result<(), Failure> {
+        let places = self.events.unwrap_or(0).saturating_mul(self.endpoints);
+        if places > MAX_PLACES {
+            return Err(Failure::Usage(format!(
+                "{places} deliveries are too many for one run: at most {MAX_PLACES}"
+            )));
+        }
+        match self.store_file() {
+            Some(file) if file.exists() => Err(Failure::Usage(format!(
+                "{} exists: a benchmark fills a store with rubbish, so name a new file",
+                file.display()
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The file named as the store, if it is one.
+    fn store_file(&self) -> Option<&Path> {
+        self.store
+            .as_deref()?
+            .strip_prefix("sqlite:")
+            .map(Path::new)
+    }
+
+    /// The store that the server is told to use. A file keeps its meaning wherever the server runs.
+    pub fn store_in(&self, home: &Path) -> String {
+        let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        match (&self.store, self.store_file()) {
+            (_, Some(file)) => format!("sqlite:{}", absolute(file).display()),
+            (Some(store), None) => store.clone(),
+            (None, None) => format!("sqlite:{}", home.join("bench.db").display()),
+        }
+    }
+
+    /// The folder that the data lies in, if that is known.
+    pub fn data_folder(&self, home: &Path) -> Option<PathBuf> {
+        match (&self.store, self.store_file()) {
+            (_, Some(file)) => std::path::absolute(file).ok()?.parent().map(Path::to_owned),
+            (Some(_), None) => None,
+            (None, None) => Some(home.to_owned()),
+        }
+    }
+
+    /// How many requests one endpoint may have in flight, from the relay as from the server.
+    pub fn in_flight(&self) -> usize {
+        (CONNECTIONS_OUT / self.endpoints.max(1)).clamp(1, MAX_CONNECTIONS_OUT)
+    }
+
+    /// The limits of an endpoint that is not to be limited.
+    pub fn unlimited() -> (f64, u32) {
+        (MAX_PER_SECOND, MAX_BURST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(store: Option<&str>) -> Settings {
+        Settings {
+            store: store.map(str::to_owned),
+            events: None,
+            endpoints: 1,
+            payload_bytes: 500,
+            connections: 64,
+            rounds: 3,
+            per_second: 100.0,
+            set: Vec::new(),
+            scenarios: vec![Scenario::Throughput],
+            only: None,
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_meaning_elsewhere() {
+        let home = Path::new("/home");
+        let here = std::env::current_dir().unwrap();
+        let relative = settings(Some("sqlite:b.db"));
+        assert_eq!(
+            relative.store_in(home),
+            format!("sqlite:{}", here.join("b.db").display())
+        );
+        assert_eq!(settings(None).store_in(home), "sqlite:/home/bench.db");
+        let elsewhere = settings(Some("postgres://h/d"));
+        assert_eq!(elsewhere.store_in(home), "postgres://h/d");
+        assert_eq!(elsewhere.data_folder(home), None);
+    }
+
+    #[test]
+    fn a_store_that_is_in_use_is_left_alone() {
+        let here = format!("sqlite:{}", file!());
+        let there = format!("sqlite:{}", env!("CARGO_MANIFEST_DIR"));
+        assert!(settings(Some(&here)).check().is_ok());
+        assert!(
+            settings(Some(&there))
+                .check()
+                .is_err_and(|e| e.exit_code() == 2)
+        );
+    }
+
+    #[test]
+    fn many_endpoints_share_the_connections() {
+        let of = |endpoints| {
+            let mut settings = settings(None);
+            settings.endpoints = endpoints;
+            settings.in_flight()
+        };
+        assert_eq!((of(1), of(10), of(100), of(1_000)), (64, 51, 5, 1));
+    }
+}

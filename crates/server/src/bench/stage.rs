@@ -1,0 +1,248 @@
+//! One run: receivers, a ledger, and the relay or the server between them and the producers.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posthaste_core::sign::SharedSecret;
+use tempfile::TempDir;
+use tokio::time::{interval, sleep};
+
+use super::api::{Api, Made, Wanted};
+use super::failure::Failure;
+use super::ledger::Ledger;
+use super::producer::{Intake, Load, produce};
+use super::progress::Progress;
+use super::receiver::Receivers;
+use super::relay::{Orders, Recipient};
+use super::settings::Settings;
+use super::subject::{Kind, Subject};
+
+/// When nothing arrives for so long, nothing will.
+const MAX_SILENCE: Duration = Duration::from_secs(60);
+/// How often arrivals are looked at while they are awaited.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The tenant whose events they are.
+const TENANT: &str = "bench";
+
+/// One run.
+pub struct Stage {
+    /// What happened, and when.
+    pub ledger: Arc<Ledger>,
+    /// The endpoints.
+    pub receivers: Receivers,
+    /// What is measured.
+    pub subject: Subject,
+    /// Where events are handed over.
+    pub intake: Intake,
+    /// What the server calls the endpoints.
+    pub made: Vec<Made>,
+    arguments: Vec<String>,
+    admin_key: String,
+    _home: Option<TempDir>,
+}
+
+impl Stage {
+    /// The relay, between producers and as many endpoints as the ledger has.
+    pub async fn relay(settings: &Settings, ledger: Arc<Ledger>) -> Result<Stage, Failure> {
+        let receivers = Receivers::start(Arc::clone(&ledger))?;
+        let mut endpoints = Vec::new();
+        for index in 0..ledger.endpoints() {
+            let secret = SharedSecret::from_random(chance()?);
+            receivers.trust(index, secret.reveal())?;
+            endpoints.push(Recipient {
+                address: receivers.address(),
+                path: format!("/{index}"),
+                secret: secret.reveal().to_owned(),
+            });
+        }
+        let orders = Orders {
+            endpoints,
+            connections: settings.in_flight(),
+        };
+        let orders = serde_json::to_string(&orders).expect("orders are plain data");
+        let arguments = vec!["bench-relay".to_owned()];
+        let subject =
+            Subject::start(Kind::Relay, &arguments, Some(&orders), Path::new(".")).await?;
+        let intake = intake(subject.address(), String::from("none"));
+        Ok(Stage {
+            ledger,
+            receivers,
+            subject,
+            intake,
+            made: Vec::new(),
+            arguments,
+            admin_key: String::new(),
+            _home: None,
+        })
+    }
+
+    /// The server, with an endpoint for each of the ledger's, made as wanted.
+    pub async fn server(
+        settings: &Settings,
+        ledger: Arc<Ledger>,
+        wanted: impl Fn(usize, String) -> Wanted,
+    ) -> Result<Stage, Failure> {
+        let receivers = Receivers::start(Arc::clone(&ledger))?;
+        let home = TempDir::with_prefix("posthaste-bench-")
+            .map_err(Failure::machine("cannot make a folder for the store"))?;
+        let admin_key = format!("ph_{}", hex(&chance::<24>()?));
+        let arguments = serve_arguments(settings, home.path(), &admin_key);
+        let subject = Subject::start(Kind::Server, &arguments, None, home.path()).await?;
+        let mut api = Api::connect(subject.address(), &admin_key).await?;
+        api.ready().await?;
+        let tenant = format!("{TENANT}-{}", hex(&chance::<6>()?));
+        let key = api.make_tenant(&tenant, ledger.endpoints()).await?;
+        let mut made = Vec::new();
+        for index in 0..ledger.endpoints() {
+            let endpoint = wanted(index, receivers.url(index));
+            let endpoint = api.make_endpoint(&tenant, &endpoint).await?;
+            receivers.trust(index, &endpoint.secret)?;
+            made.push(endpoint);
+        }
+        let mut intake = intake(subject.address(), key);
+        intake.tenant = tenant;
+        Ok(Stage {
+            ledger,
+            receivers,
+            subject,
+            intake,
+            made,
+            arguments,
+            admin_key,
+            _home: Some(home),
+        })
+    }
+
+    /// A connection to the server's API.
+    pub async fn api(&self) -> Result<Api, Failure> {
+        Api::connect(self.subject.address(), &self.admin_key).await
+    }
+
+    /// Stops the server and starts it again on the same store. How long the stop took, and the start.
+    pub async fn restart(self) -> Result<(Stage, Duration, Duration), Failure> {
+        let Stage {
+            subject,
+            _home: home,
+            ..
+        } = self;
+        let folder = home
+            .as_ref()
+            .map_or_else(std::env::temp_dir, |home| home.path().to_owned());
+        let asked_at = Instant::now();
+        subject.stop().await?;
+        let stopped_within = asked_at.elapsed();
+        let subject = Subject::start(Kind::Server, &self.arguments, None, &folder).await?;
+        let started_within = subject.started_within();
+        let stage = Stage {
+            intake: Intake {
+                address: subject.address(),
+                ..self.intake
+            },
+            subject,
+            _home: home,
+            ledger: self.ledger,
+            receivers: self.receivers,
+            made: self.made,
+            arguments: self.arguments,
+            admin_key: self.admin_key,
+        };
+        stage.api().await?.ready().await?;
+        Ok((stage, stopped_within, started_within))
+    }
+
+    /// Sends a load to some of the endpoints, and waits until as many have arrived there as the load
+    /// has brought them to. The progress shows the arrivals.
+    pub async fn run(
+        &self,
+        load: Load,
+        endpoints: Range<usize>,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let seen = self.ledger.arrivals(endpoints.clone());
+        let wanted = seen + (load.events.len() * endpoints.len()) as u64;
+        let producing = produce(&self.intake, load, &self.ledger);
+        let at = || self.ledger.arrivals(endpoints.clone());
+        progress.beside(producing, at).await?;
+        self.await_arrivals(wanted, endpoints.clone(), MAX_SILENCE, progress)
+            .await
+    }
+
+    /// Waits until so many have arrived at some of the endpoints. Silence for too long is a failure.
+    pub async fn await_arrivals(
+        &self,
+        wanted: u64,
+        endpoints: Range<usize>,
+        max_silence: Duration,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let mut looks = interval(LOOK);
+        let arrivals = || self.ledger.arrivals(endpoints.clone());
+        let (mut seen, mut seen_at) = (arrivals(), Instant::now());
+        while seen < wanted {
+            looks.tick().await;
+            let now = arrivals();
+            if now != seen {
+                (seen, seen_at) = (now, Instant::now());
+                progress.set(seen);
+            } else if seen_at.elapsed() > max_silence {
+                return Err(Failure::Stalled {
+                    what: format!("the arrival of {} more", wanted - seen),
+                    seconds: max_silence.as_secs(),
+                    said: self.subject.last_words(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a little, so that what would come twice has come, and checks the ledger.
+    pub async fn check(
+        &self,
+        endpoints: Range<usize>,
+        events: Range<usize>,
+    ) -> Result<(), Failure> {
+        sleep(Duration::from_millis(100)).await;
+        self.ledger.check(endpoints, events)
+    }
+}
+
+fn intake(address: SocketAddr, key: String) -> Intake {
+    Intake {
+        address,
+        tenant: TENANT.to_owned(),
+        key,
+    }
+}
+
+fn serve_arguments(settings: &Settings, home: &Path, admin_key: &str) -> Vec<String> {
+    let store = settings.store_in(home);
+    let words = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        &store,
+        "--admin-key",
+        admin_key,
+        "--allow-network",
+        "127.0.0.0/8",
+        "--allow-http",
+    ];
+    let set = settings.set.iter().flat_map(|set| ["--set", set]);
+    words.into_iter().chain(set).map(str::to_owned).collect()
+}
+
+fn chance<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::Broken(format!("there is no chance: {error}")))?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,304 @@
+//! What is measured: a child process of this very program, the relay or the server.
+//!
+//! It is a process of its own so that what it uses is told apart from what producers and receivers
+//! use. It promises to end with its owner: a benchmark that fails leaves nothing running.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::failure::Failure;
+use super::usage::Usage;
+
+/// How long it may take to be ready.
+const MAX_START: Duration = Duration::from_secs(120);
+/// How long a clean stop may take.
+const MAX_STOP: Duration = Duration::from_secs(60);
+/// What is kept of what it says on standard error, to be told when it fails.
+const MAX_LAST_WORDS: usize = 10;
+/// It has settled when it used no processor for so long,
+const QUIET: Duration = Duration::from_millis(300);
+/// and is given up on after so long.
+const MAX_SETTLE: Duration = Duration::from_secs(20);
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// No store, no engine.
+    Relay,
+    /// The real one.
+    Server,
+}
+
+impl Kind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Relay => "relay",
+            Kind::Server => "server",
+        }
+    }
+}
+
+/// A running child process.
+pub struct Subject {
+    kind: Kind,
+    child: Child,
+    /// The relay ends when this is closed.
+    orders: Option<ChildStdin>,
+    address: SocketAddr,
+    started_within: Duration,
+    said: LastWords,
+}
+
+type LastWords = Arc<Mutex<VecDeque<String>>>;
+
+impl Subject {
+    /// Starts it with these arguments in a folder, gives it its orders, and waits until it says where it
+    /// listens.
+    pub async fn start(
+        kind: Kind,
+        arguments: &[String],
+        orders: Option<&str>,
+        folder: &Path,
+    ) -> Result<Subject, Failure> {
+        let program =
+            std::env::current_exe().map_err(Failure::machine("cannot find this program"))?;
+        let started_at = Instant::now();
+        let mut command = Command::new(program);
+        // The environment of whoever measures must not change what is measured.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("POSTHASTE_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(Failure::machine("cannot start this program again"))?;
+        let said = listen(child.stderr.take());
+        let told = address_told(child.stdout.take(), started_at);
+        let mut stdin = child.stdin.take();
+        if let (Some(stdin), Some(orders)) = (&mut stdin, orders) {
+            // If it is gone already it says why, below.
+            let _ = writeln!(stdin, "{orders}");
+        }
+        let mut subject = Subject {
+            kind,
+            child,
+            orders: stdin,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            started_within: Duration::ZERO,
+            said,
+        };
+        match timeout(MAX_START, told).await {
+            Ok(Ok((address, within))) => {
+                subject.address = address;
+                subject.started_within = within;
+                Ok(subject)
+            }
+            Ok(Err(_)) => {
+                let status = subject.child.wait();
+                let why = match status {
+                    Ok(status) => format!("it ended with {status}"),
+                    Err(error) => error.to_string(),
+                };
+                Err(subject.not_started(why))
+            }
+            Err(_) => {
+                let seconds = MAX_START.as_secs();
+                Err(subject.not_started(format!("it told no address within {seconds} s")))
+            }
+        }
+    }
+
+    fn not_started(&self, why: String) -> Failure {
+        Failure::NotStarted {
+            who: self.kind.name(),
+            why,
+            said: self.last_words(),
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How long it took from being started to saying where it listens.
+    pub fn started_within(&self) -> Duration {
+        self.started_within
+    }
+
+    /// What it last said on standard error.
+    pub fn last_words(&self) -> Vec<String> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.iter().cloned().collect()
+    }
+
+    /// What it has used so far.
+    pub fn usage(&self) -> Result<Usage, Failure> {
+        Usage::of(self.child.id()).map_err(Failure::machine(
+            "cannot tell what the process uses; this needs Linux's /proc",
+        ))
+    }
+
+    /// What it has used once it has come to rest: results written down, nothing left to do.
+    pub async fn settled_usage(&self) -> Result<Usage, Failure> {
+        let begun_at = Instant::now();
+        let mut usage = self.usage()?;
+        loop {
+            sleep(QUIET).await;
+            let later = self.usage()?;
+            // A tick of the clock is spent on timers alone now and then.
+            let resting = later.cpu.saturating_sub(usage.cpu) <= Duration::from_millis(10);
+            usage = later;
+            if resting || begun_at.elapsed() > MAX_SETTLE {
+                return Ok(usage);
+            }
+        }
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub async fn stop(mut self) -> Result<(), Failure> {
+        self.orders = None;
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM)
+            .map_err(|error| error.into())
+            .map_err(Failure::machine("cannot stop the process"))?;
+        let asked_at = Instant::now();
+        while asked_at.elapsed() < MAX_STOP {
+            let ended = self.child.try_wait();
+            if ended
+                .map_err(Failure::machine("cannot wait for the process"))?
+                .is_some()
+            {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        Err(Failure::Stalled {
+            what: format!("the {}'s stop", self.kind.name()),
+            seconds: MAX_STOP.as_secs(),
+            said: self.last_words(),
+        })
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps the last lines of what is said, and lets nobody wait for being heard.
+fn listen(from: Option<impl Read + Send + 'static>) -> LastWords {
+    let said = LastWords::default();
+    let kept = Arc::clone(&said);
+    if let Some(from) = from {
+        std::thread::spawn(move || {
+            for line in BufReader::new(from).lines().map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() == MAX_LAST_WORDS {
+                    kept.pop_front();
+                }
+                kept.push_back(line);
+            }
+        });
+    }
+    said
+}
+
+/// The address in the first line that holds one, and when it came.
+fn address_told(
+    from: Option<impl Read + Send + 'static>,
+    started_at: Instant,
+) -> oneshot::Receiver<(SocketAddr, Duration)> {
+    let (tell, told) = oneshot::channel();
+    let mut tell = Some(tell);
+    if let Some(from) = from {
+        std::thread::spawn(move || {
+            for line in BufReader::new(from).lines().map_while(Result::ok) {
+                if let Some(address) = address_in(&line)
+                    && let Some(tell) = tell.take()
+                {
+                    let _ = tell.send((address, started_at.elapsed()));
+                }
+            }
+        });
+    }
+    told
+}
+
+/// The first address with a port in a line of words.
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.split_whitespace().find_map(|word| {
+        let word = word.split_once("://").map_or(word, |(_, rest)| rest);
+        let word = word.split('/').next().unwrap_or_default();
+        let word = word.trim_end_matches(['.', ',', ';', ')']);
+        word.parse()
+            .ok()
+            .filter(|address: &SocketAddr| address.port() != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_in_a_sentence() {
+        let found = |line| address_in(line).map(|address| address.to_string());
+        for line in [
+            "listening on http://127.0.0.1:8420",
+            "posthaste 0.1.0 listens on 127.0.0.1:8420.",
+            "http://127.0.0.1:8420/ is ready",
+        ] {
+            assert_eq!(found(line).as_deref(), Some("127.0.0.1:8420"), "{line}");
+        }
+        assert_eq!(found("http://[::1]:99").as_deref(), Some("[::1]:99"));
+        for line in ["", "version 0.1.0", "at 12:30:15", "127.0.0.1:0"] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_first_address_is_told_and_only_once() {
+        let text = "posthaste 0.1.0\non http://127.0.0.1:1\non http://127.0.0.1:2\n";
+        let told = address_told(Some(text.as_bytes()), Instant::now());
+        let (address, _) = told.blocking_recv().unwrap();
+        assert_eq!(address.port(), 1);
+        let silent = address_told(Some(&b"nothing\n"[..]), Instant::now());
+        assert!(silent.blocking_recv().is_err());
+    }
+
+    #[test]
+    fn only_the_last_words_are_kept() {
+        let text: String = (0..100).map(|n| format!("{n}\n")).collect();
+        let said = listen(Some(std::io::Cursor::new(text)));
+        let begun_at = Instant::now();
+        while begun_at.elapsed() < Duration::from_secs(10) {
+            let said = said.lock().unwrap();
+            if said.back().is_some_and(|last| last == "99") {
+                assert_eq!(said.len(), MAX_LAST_WORDS);
+                return;
+            }
+            drop(said);
+            std::thread::yield_now();
+        }
+        panic!("nothing was kept");
+    }
+}

@@ -1,0 +1,125 @@
+//! `posthaste bench`: how fast, how soon, at what cost.
+
+use clap::Args;
+use posthaste_core::lane::MAX_PER_SECOND;
+
+use super::args::whole;
+use super::failure::Failure;
+use super::{output, rate};
+use crate::bench;
+use crate::bench::payload::{MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES};
+use crate::bench::settings::{MAX_ENDPOINTS, MAX_EVENTS, Scenario, Settings};
+use crate::bench::subject::Kind;
+use crate::picture::terminal;
+
+/// The most requests that producers may have outstanding.
+const MAX_CONNECTIONS: usize = 1_000;
+/// Nobody waits for more rounds.
+const MAX_ROUNDS: usize = 100;
+
+/// What is shown under `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  posthaste bench
+  posthaste bench --endpoints 10 --events 20000
+  posthaste bench --scenario hanging --json
+  posthaste bench --set log.level=warn
+  posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
+
+Without --scenario it runs throughput, then lag. Build with --release, on a machine with nothing else
+to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and says which.";
+
+/// `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Where the server keeps its data: a new sqlite:FILE, or postgres://… [default: a file that is
+    /// removed]
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// How many events; each scenario has its own default
+    #[arg(long, value_name = "COUNT", value_parser = whole(1, MAX_EVENTS))]
+    pub events: Option<usize>,
+    /// How many endpoints each event goes to
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole(1, MAX_ENDPOINTS))]
+    pub endpoints: usize,
+    /// How long each payload is
+    #[arg(long, value_name = "BYTES", default_value_t = 500,
+          value_parser = whole(MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES))]
+    pub payload: usize,
+    /// How many requests the producers have outstanding
+    #[arg(long, value_name = "COUNT", default_value_t = 64,
+          value_parser = whole(1, MAX_CONNECTIONS))]
+    pub connections: usize,
+    /// How often relay and server take turns
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = whole(1, MAX_ROUNDS))]
+    pub rounds: usize,
+    /// The pace where events do not come as fast as they can
+    #[arg(long, value_name = "RATE", default_value = "100/s", value_parser = rate::limit)]
+    pub rate: f64,
+    /// A setting of the server, as in `serve --set`; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// What to show; may be given several times
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub scenario: Vec<Scenario>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only one of the two
+    #[arg(long, hide = true, value_enum)]
+    pub only: Option<Only>,
+}
+
+/// One of the two, for whoever works on it.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Only {
+    /// No store, no engine
+    Relay,
+    /// The real one
+    Server,
+}
+
+impl BenchArgs {
+    fn settings(&self) -> Settings {
+        let scenarios = match self.scenario.as_slice() {
+            [] => vec![Scenario::Throughput, Scenario::Lag],
+            asked => asked.to_vec(),
+        };
+        Settings {
+            store: self.store.clone(),
+            events: self.events,
+            endpoints: self.endpoints,
+            payload_bytes: self.payload,
+            connections: self.connections,
+            rounds: self.rounds,
+            per_second: self.rate.min(MAX_PER_SECOND),
+            set: self.set.clone(),
+            scenarios,
+            only: self.only.map(|only| match only {
+                Only::Relay => Kind::Relay,
+                Only::Server => Kind::Server,
+            }),
+        }
+    }
+}
+
+/// Measures, and tells of it in the shape that was asked for.
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let settings = args.settings();
+    let outcomes = bench::run(&settings).map_err(Failure::Bench)?;
+    if args.json {
+        let document = bench::document(&settings, &outcomes);
+        return output::print_raw(&format!("{document}\n"));
+    }
+    let width = output::width();
+    let mut pages: Vec<String> = outcomes.iter().map(|outcome| outcome.page(width)).collect();
+    let circumstances = bench::circumstances(&settings).join("; ");
+    let circumstances = terminal::wrapped(&format!("{circumstances}."), width);
+    pages.push(format!("{circumstances}\n"));
+    output::print(&pages.join("\n"))
+}
+
+/// Relays until standard input is closed.
+pub fn relay() -> Result<(), Failure> {
+    bench::relay::run().map_err(Failure::Bench)
+}

@@ -1,0 +1,166 @@
+use std::sync::atomic::Ordering;
+
+use posthaste_core::policy::Preset;
+use serde_json::{Value, json};
+
+use crate::kit::{Receiver, World};
+
+#[tokio::test]
+async fn figures_follow_what_was_delivered() {
+    let world = World::busy().await;
+    let receiver = Receiver::start().await;
+    world.endpoint(json!({"url": receiver.url()})).await;
+    for (status, ends) in [(200, "succeeded"), (400, "failed")] {
+        receiver.status.store(status, Ordering::SeqCst);
+        let answer = world
+            .event(&json!({"type": "a.b", "payload": 1}))
+            .await
+            .ok(202);
+        let id = answer["deliveries"][0]["id"].as_str().unwrap().to_owned();
+        world.until(&id, ends).await;
+    }
+    // The figures are told once a result is on disk, a moment after it can be read there.
+    let seen = async {
+        loop {
+            let stats = world.get("/v1/stats").await.ok(200);
+            if stats["windows"]["5m"]["dead_letter_ratio"]["value"] == 0.5 {
+                return stats;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    let stats = tokio::time::timeout(std::time::Duration::from_secs(30), seen).await;
+    let stats = stats.expect("figures");
+    for window in ["5m", "1h", "24h"] {
+        let health = &stats["windows"][window];
+        assert_eq!(health["dead_letter_ratio"]["state"], "alert");
+        assert_eq!(
+            health["retry_ratio"],
+            json!({"value": 0.0, "healthy": "< 0.05", "alert": "> 0.10", "state": "healthy"})
+        );
+        assert_eq!(health["attempts_per_success"]["value"], 2.0);
+        assert_eq!(health["retrying_over_24h"]["value"], 0.0);
+    }
+    let own = world.get("/v1/tenants/acme/stats").await.ok(200);
+    assert_eq!(own, stats);
+    world.tenant(json!({"id": "other"})).await;
+    let other = world.get("/v1/tenants/other/stats").await.ok(200);
+    assert_eq!(other["windows"]["5m"]["dead_letter_ratio"]["value"], 0.0);
+
+    let request = http::Request::get("/metrics").body(axum::body::Body::empty());
+    let metrics = world.request(request.unwrap()).await;
+    assert_eq!(metrics.status, 200);
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(metrics.headers["content-type"], kind);
+    for line in [
+        "posthaste_events_accepted_total 2",
+        "posthaste_deliveries_total{status=\"succeeded\"} 1",
+        "posthaste_deliveries_total{status=\"failed\"} 1",
+        "posthaste_attempts_total{outcome=\"http\"} 1",
+        "posthaste_attempt_seconds_count 2",
+        "posthaste_first_attempt_lag_seconds_count 2",
+        "posthaste_pending_deliveries 0",
+        "posthaste_dead_letters 1",
+        "posthaste_in_flight 0",
+        "posthaste_dead_letter_ratio 0.5",
+    ] {
+        let has = metrics.text().lines().any(|it| it == line);
+        assert!(has, "{line} in {}", metrics.text());
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_has_not_begun_can_be_scraped() {
+    let world = World::quiet().await;
+    let metrics = world.get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    assert!(
+        metrics
+            .text()
+            .contains("posthaste_breakers{state=\"tripped\"} 0\n")
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_event_is_counted_once() {
+    let world = World::quiet().await;
+    let event = json!({"type": "a.b", "payload": 1, "idempotency_key": "k"});
+    for _ in 0..3 {
+        world.event(&event).await;
+    }
+    let metrics = world.get("/metrics").await;
+    assert!(
+        metrics
+            .text()
+            .contains("posthaste_events_accepted_total 1\n")
+    );
+}
+
+#[tokio::test]
+async fn presets_are_explained() {
+    let world = World::quiet().await;
+    let listed = world.get("/v1/policies").await.ok(200);
+    let presets = listed["data"].as_array().unwrap();
+    assert_eq!(presets.len(), Preset::ALL.len());
+    for (preset, shown) in Preset::ALL.into_iter().zip(presets) {
+        assert_eq!(shown["name"], preset.name());
+        let asked = json!({"preset": preset.name()});
+        let explained = world.post("/v1/policies/preview", &asked).await.ok(200);
+        for field in ["attempts", "gives_up_ms", "words", "policy"] {
+            assert_eq!(shown[field], explained[field], "{field}");
+        }
+        assert_eq!(explained["policy"]["preset"], preset.name());
+        let attempts = explained["attempts"].as_array().unwrap();
+        assert_eq!(attempts.len(), preset.policy().max_attempts as usize);
+        assert_eq!(
+            attempts[0],
+            json!({"number": 1, "earliest_ms": 0, "expected_ms": 0, "latest_ms": 0})
+        );
+    }
+    let changed = json!({"preset": "brisk", "max_attempts": 2});
+    let changed = world.post("/v1/policies/preview", &changed).await.ok(200);
+    assert_eq!(changed["attempts"].as_array().unwrap().len(), 2);
+    assert_eq!(changed["policy"]["preset"], Value::Null);
+    let wrong = json!({"backoff": {"kind": "fixed"}, "max_attempts": 0, "x": 1});
+    let wrong = world.post("/v1/policies/preview", &wrong).await;
+    let fields = wrong.problem(422, "invalid");
+    assert_eq!(fields, ["backoff.interval", "max_attempts", "x"]);
+}
+
+#[tokio::test]
+async fn an_outage_can_be_played_through() {
+    let world = World::quiet().await;
+    let path = "/v1/policies/simulate";
+    let asked = json!({"pending": 200, "outage": "10m", "capacity": "50/s", "seed": 7});
+    let report = world.post(path, &asked).await.ok(200);
+    assert_eq!(report["pending"], 200);
+    assert_eq!(report["policy"]["preset"], "recommended");
+    assert_eq!(report["posthaste"]["delivered"], 200);
+    assert_eq!(report["seed"], 7);
+    assert_eq!(report["capacity_per_second"], 50.0);
+    for (wrong, fields) in [
+        (json!({}), &["pending", "outage", "capacity"][..]),
+        (
+            json!({"pending": 100_001, "outage": "31d", "capacity": 0}),
+            &["pending", "outage", "capacity"],
+        ),
+        (
+            json!({
+                "policy": {"preset": "eager"}, "pending": 1, "outage": "1s", "capacity": "fast",
+                "max_in_flight": 0, "rate_limit": {"burst": 0, "x": 1}, "seed": -1, "y": 1,
+            }),
+            &[
+                "policy.preset",
+                "capacity",
+                "max_in_flight",
+                "rate_limit.burst",
+                "rate_limit.x",
+                "seed",
+                "y",
+            ],
+        ),
+    ] {
+        let answer = world.post(path, &wrong).await;
+        assert_eq!(answer.problem(422, "invalid"), fields, "{wrong}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Events, deliveries, replays, policies and figures, through the router and on the model of the store.
+
+mod deliveries;
+mod events;
+mod figures;
+mod kit;
+mod refusals;
+mod replays;

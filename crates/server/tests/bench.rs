@@ -1,0 +1,112 @@
+//! The benchmark, through the built program. Figures are not judged here, only that they are made.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_posthaste"))
+        .arg("bench")
+        .args(arguments.split_whitespace())
+        .env_remove("COLUMNS")
+        .output()
+        .expect("it runs")
+}
+
+fn document(output: Output) -> Value {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{complaint}");
+    assert_eq!(complaint, "", "nobody watches, so nothing is drawn");
+    serde_json::from_slice(&output.stdout).expect("one document")
+}
+
+fn complaint(output: Output, code: i32) -> String {
+    let complaint = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{complaint}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    complaint
+}
+
+fn is_measured(figures: &Value, name: &str) {
+    let value = &figures[name];
+    let is_spread = value["p50"].is_number() && value["p99"].is_number();
+    assert!(value.is_number() || is_spread, "{name} is {value}");
+}
+
+const BOTH_HAVE: [&str; 7] = [
+    "events_per_second",
+    "deliveries_per_second",
+    "accept_latency_ms",
+    "delivery_lag_ms",
+    "cpu_us_per_delivery",
+    "peak_memory_bytes",
+    "written_bytes_per_delivery",
+];
+
+#[test]
+fn the_relay_delivers_everything_once() {
+    let told = document(bench(
+        "--only relay --events 200 --endpoints 3 --rounds 1 --rate 1000/s --json",
+    ));
+    for name in BOTH_HAVE {
+        is_measured(&told["relay"], name);
+    }
+    assert_eq!(told["server"], Value::Null);
+    assert_eq!(told["ratio"], Value::Null);
+    let names: Vec<&Value> = told["scenarios"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|scenario| &scenario["name"])
+        .collect();
+    assert_eq!(names, ["throughput", "lag"]);
+}
+
+#[test]
+fn what_was_found_is_told_to_people_too() {
+    let output = bench("--only relay --events 50 --rounds 2 --scenario throughput");
+    assert_eq!(output.status.code(), Some(0));
+    let page = String::from_utf8(output.stdout).expect("text");
+    for part in [
+        "deliveries/s out",
+        "Medians of 2 rounds",
+        "exactly once",
+        "cores",
+    ] {
+        assert!(page.contains(part), "no {part:?} in:\n{page}");
+    }
+}
+
+#[test]
+fn a_store_that_exists_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("precious.db");
+    std::fs::write(&file, "mine").expect("a file");
+    let told = complaint(bench(&format!("--store sqlite:{}", file.display())), 2);
+    assert!(told.contains("name a new file"), "{told}");
+    assert_eq!(std::fs::read(&file).expect("still there"), b"mine");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_could() {
+    for (arguments, part) in [
+        ("--payload 5", "whole number from"),
+        ("--events 0", "whole number from"),
+        ("--scenario wishful", "throughput"),
+        ("--endpoints 100 --events 10000000", "too many for one run"),
+    ] {
+        let told = complaint(bench(arguments), 2);
+        assert!(told.contains(part), "{arguments}: {told}");
+    }
+}
+
+#[test]
+fn the_server_delivers_everything_once() {
+    let told = document(bench("--events 300 --rounds 1 --rate 500/s --json"));
+    for name in BOTH_HAVE {
+        is_measured(&told["relay"], name);
+        is_measured(&told["server"], name);
+    }
+    is_measured(&told["server"], "first_attempt_lag_ms");
+    is_measured(&told, "ratio");
+}

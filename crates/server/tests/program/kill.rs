@@ -1,0 +1,189 @@
+//! Power cuts: the server is killed at chosen points while events come in, go out and are written
+//! down. Whatever was answered arrives; nothing arrives more often than what was in flight explains.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use super::support::{Answer, Api, PATIENCE, Receiver, Server};
+
+const EVENTS: usize = 120;
+const PRODUCERS: usize = 4;
+const MAX_IN_FLIGHT: usize = 10;
+
+/// When the server dies.
+#[derive(Clone, Copy, Debug)]
+enum Kill {
+    /// While events come in: so many have been answered.
+    Accepted(usize),
+    /// While one goes out: so many have arrived, and the last of them is not answered.
+    Arrived(usize),
+    /// While results are written down: so many have been answered by the receiver a moment ago.
+    Answered(usize),
+}
+
+/// What applications know: which key was answered with which event.
+type Answered = Arc<Mutex<BTreeMap<usize, String>>>;
+
+#[tokio::test]
+async fn killed_while_events_come_in() {
+    for number in [1, 3, 10, 37, 90] {
+        survives(&[Kill::Accepted(number)]).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_while_requests_go_out() {
+    for number in [1, 2, 11, 30, 75, 118] {
+        survives(&[Kill::Arrived(number)]).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_while_results_are_written_down() {
+    for number in [1, 4, 19, 50, 100, 119] {
+        survives(&[Kill::Answered(number)]).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_again_and_again() {
+    survives(&[
+        Kill::Accepted(2),
+        Kill::Arrived(9),
+        Kill::Answered(25),
+        Kill::Arrived(31),
+        Kill::Accepted(60),
+        Kill::Answered(80),
+    ])
+    .await;
+}
+
+async fn survives(kills: &[Kill]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::start(|_| Answer::status(200)).await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = json!({
+        "url": receiver.url(),
+        "max_in_flight": MAX_IN_FLIGHT,
+        "rate_limit": {"per_second": 1_000, "burst": 1_000},
+        "retry_policy": {"backoff": {"kind": "fixed", "interval": "50ms"}, "max_attempts": 5},
+    });
+    api.endpoint("acme", endpoint).await;
+
+    let answered = Answered::default();
+    let (accepted, _) = watch::channel(0);
+    let address = watch::Sender::new(server.address.clone());
+    let producers: Vec<_> = (0..PRODUCERS)
+        .map(|producer| {
+            let produce = produce(
+                producer,
+                address.subscribe(),
+                answered.clone(),
+                accepted.clone(),
+            );
+            tokio::spawn(produce)
+        })
+        .collect();
+
+    for kill in kills {
+        await_kill_point(*kill, &receiver, &accepted).await;
+        server.kill();
+        receiver.behave(|_| Answer::status(200));
+        server.restart();
+        address.send_replace(server.address.clone());
+    }
+    for producer in producers {
+        let done = timeout(PATIENCE, producer).await.expect("producers end");
+        done.expect("producers do not panic");
+    }
+
+    let answered: BTreeSet<String> = answered.lock().await.values().cloned().collect();
+    assert_eq!(answered.len(), EVENTS, "one event for each key ({kills:?})");
+    let all_arrived = receiver.until(|ledger| {
+        let arrived: BTreeSet<String> = ledger.iter().map(|a| a.event()).collect();
+        answered.is_subset(&arrived)
+    });
+    all_arrived.await;
+    let mut api = server.api();
+    for status in ["pending", "retrying", "in_progress", "held", "failed"] {
+        let path = format!("/v1/tenants/acme/deliveries?status={status}");
+        let ended = |body: &serde_json::Value| body["data"].as_array().is_some_and(Vec::is_empty);
+        api.until(&path, ended).await;
+    }
+
+    let ledger = receiver.ledger();
+    let arrived: BTreeSet<String> = ledger.iter().map(|a| a.event()).collect();
+    assert_eq!(arrived, answered, "nothing arrives that was not accepted");
+    let deliveries: BTreeSet<String> = ledger.iter().map(|a| a.delivery()).collect();
+    assert_eq!(deliveries.len(), EVENTS, "one delivery for each event");
+    let duplicates = ledger.len() - EVENTS;
+    let bound = kills.len() * MAX_IN_FLIGHT;
+    assert!(duplicates <= bound, "{duplicates} duplicates ({kills:?})");
+    // A fault of the server's own spends no attempt: the receiver took every one of them.
+    assert!(ledger.iter().all(|arrival| arrival.attempt() == 1));
+}
+
+/// Hands events over until each has been answered, the same key again if the answer was lost.
+async fn produce(
+    producer: usize,
+    mut address: watch::Receiver<String>,
+    answered: Answered,
+    accepted: watch::Sender<usize>,
+) {
+    for number in (0..EVENTS).filter(|number| number % PRODUCERS == producer) {
+        let body = json!({
+            "type": "invoice.paid",
+            "payload": {"number": number},
+            "idempotency_key": format!("key-{number}"),
+        });
+        let body = body.to_string();
+        let event = loop {
+            let current = address.borrow_and_update().clone();
+            let mut api = Api::new(&current, super::support::ADMIN_KEY);
+            let reply = api
+                .try_call("POST", "/v1/tenants/acme/events", Some(body.as_bytes()))
+                .await;
+            match reply {
+                Some(reply) if reply.status == 202 || reply.status == 200 => {
+                    break reply.body["id"].as_str().expect("an id").to_owned();
+                }
+                Some(reply) => assert_eq!(reply.status, 503, "{}", reply.body),
+                // It is dead. Try again when another one is there.
+                None => address.changed().await.expect("another one comes"),
+            }
+        };
+        answered.lock().await.insert(number, event);
+        accepted.send_modify(|count| *count += 1);
+    }
+}
+
+async fn await_kill_point(kill: Kill, receiver: &Receiver, accepted: &watch::Sender<usize>) {
+    match kill {
+        Kill::Accepted(number) => {
+            let mut accepted = accepted.subscribe();
+            let reached = accepted.wait_for(|count| *count >= number);
+            let reached = timeout(PATIENCE, reached).await;
+            reached.expect("events are accepted").expect("watched");
+        }
+        Kill::Arrived(number) => {
+            receiver.behave(move |arrival| {
+                let mut answer = Answer::status(200);
+                if arrival.number >= number {
+                    answer.after = Duration::from_secs(3_600);
+                }
+                answer
+            });
+            receiver.arrivals(number).await;
+        }
+        Kill::Answered(number) => {
+            receiver.arrivals(number).await;
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The whole program, through the real binary: from an event that is handed over to the webhook that
+//! arrives. Ledgers are kept outside of it.
+
+mod deliver;
+mod kill;
+mod life;
+mod stop;
+mod support;

@@ -1,0 +1,74 @@
+//! Proper stops: nothing is lost, and nothing arrives twice.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::support::{Answer, Receiver, Server};
+
+// The receiver must go on while the test waits for the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::start(|_| Answer {
+        after: Duration::from_millis(20),
+        ..Answer::status(200)
+    })
+    .await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = json!({"url": receiver.url(), "max_in_flight": 3});
+    api.endpoint("acme", endpoint).await;
+    let events: Vec<_> = (0..60)
+        .map(|number| json!({"type": "a.b", "payload": number}))
+        .collect();
+    let batch = json!({ "events": events });
+    let path = "/v1/tenants/acme/events/batch";
+    api.post(path, batch).await.expect(202);
+
+    // Stopped over and over while requests are on their way.
+    for stop in 1..=4 {
+        receiver.arrivals(stop * 10).await;
+        assert!(server.stop().success(), "a proper stop is a success");
+        server.restart();
+    }
+    receiver.arrivals(60).await;
+    let mut api = server.api();
+    let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
+    let all = |body: &serde_json::Value| body["data"].as_array().map(Vec::len) == Some(60);
+    api.until(path, all).await;
+
+    let mut arrivals: BTreeMap<String, usize> = BTreeMap::new();
+    for arrival in receiver.ledger() {
+        *arrivals.entry(arrival.delivery()).or_default() += 1;
+    }
+    assert_eq!(arrivals.len(), 60);
+    assert!(arrivals.values().all(|count| *count == 1), "{arrivals:?}");
+}
+
+// The receiver must go on while the test waits for the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &["--grace", "100ms"]);
+    let receiver = Receiver::start(|_| Answer {
+        after: Duration::from_secs(3_600),
+        ..Answer::status(200)
+    })
+    .await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let event = json!({"type": "a.b", "payload": 1});
+    api.event("acme", event).await;
+    receiver.arrivals(1).await;
+    assert!(server.stop().success());
+    receiver.behave(|_| Answer::status(200));
+    server.restart();
+    let ledger = receiver.arrivals(2).await;
+    assert_eq!(ledger[0].delivery(), ledger[1].delivery());
+    // The attempt that our stop ended was not counted.
+    assert_eq!(ledger[1].attempt(), 1);
+}

@@ -1,0 +1,138 @@
+//! A caller of the API.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use posthaste_egress::Roots;
+use posthaste_egress::operator::{self, Connection, Origin};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::PATIENCE;
+
+/// How often a state is asked for that the API does not announce.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+
+/// Calls the API with a key, over one connection at a time.
+pub(crate) struct Api {
+    origin: Origin,
+    key: String,
+    connection: Option<Connection>,
+}
+
+/// What the API answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// The status.
+    pub(crate) status: u16,
+    /// The body, if it is JSON.
+    pub(crate) body: Value,
+}
+
+impl Reply {
+    /// The body, if the status is this one.
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        self.body
+    }
+}
+
+impl Api {
+    /// A caller.
+    pub(crate) fn new(address: &str, key: &str) -> Api {
+        Api {
+            origin: format!("http://{address}").parse().expect("an address"),
+            key: key.to_owned(),
+            connection: None,
+        }
+    }
+
+    /// Calls, and gets an answer or none: the server may be gone.
+    pub(crate) async fn try_call(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> Option<Reply> {
+        if self.connection.is_none() {
+            let connected = operator::connect(&self.origin, &Roots::none(), PATIENCE).await;
+            self.connection = Some(connected.ok()?);
+        }
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {}", self.key));
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = Bytes::copy_from_slice(body.unwrap_or_default());
+        let request = request.body(Full::new(body)).expect("a request");
+        let connection = self.connection.as_mut().expect("it was just opened");
+        let Ok(response) = connection.send(request, PATIENCE).await else {
+            self.connection = None;
+            return None;
+        };
+        let (head, bytes) = response.into_parts();
+        Some(Reply {
+            status: head.status.as_u16(),
+            body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        })
+    }
+
+    /// Calls a server that is there.
+    pub(crate) async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+        let body = body.map(|body| body.to_string().into_bytes());
+        // A connection that was idle may have been closed; the server is there all the same.
+        match self.try_call(method, path, body.as_deref()).await {
+            Some(reply) => reply,
+            None => self
+                .try_call(method, path, body.as_deref())
+                .await
+                .expect("the server answers"),
+        }
+    }
+
+    /// `GET`.
+    pub(crate) async fn get(&mut self, path: &str) -> Reply {
+        self.call("GET", path, None).await
+    }
+
+    /// `POST`.
+    pub(crate) async fn post(&mut self, path: &str, body: Value) -> Reply {
+        self.call("POST", path, Some(&body)).await
+    }
+
+    /// Makes a tenant.
+    pub(crate) async fn tenant(&mut self, id: &str) {
+        let body = serde_json::json!({"id": id, "name": id});
+        self.post("/v1/tenants", body).await.expect(201);
+    }
+
+    /// Makes an endpoint with these fields, and gives back what the API says of it.
+    pub(crate) async fn endpoint(&mut self, tenant: &str, fields: Value) -> Value {
+        let path = format!("/v1/tenants/{tenant}/endpoints");
+        self.post(&path, fields).await.expect(201)
+    }
+
+    /// Sends an event, and gives back what the API says of it.
+    pub(crate) async fn event(&mut self, tenant: &str, fields: Value) -> Value {
+        let path = format!("/v1/tenants/{tenant}/events");
+        self.post(&path, fields).await.expect(202)
+    }
+
+    /// Asks until the answer is as wanted.
+    pub(crate) async fn until(&mut self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let body = self.get(path).await.expect(200);
+            if wanted(&body) {
+                return body;
+            }
+            assert!(Instant::now() < deadline, "{path} stays {body}");
+            sleep(POLL_EVERY).await;
+        }
+    }
+}

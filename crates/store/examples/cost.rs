@@ -1,0 +1,301 @@
+//! What one delivered event costs the store: accepted in a group, then recorded as delivered.
+//!
+//! `cargo run --release --example cost -- [STORED…] [--endpoints N] [--dir PATH]`: for each number of
+//! finished events that lie in the file already, the figures of 100,000 more at groups of 256.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
+use posthaste_core::delivery::{Delivery, Settlement, State, Trigger};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::RateLimit;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{
+    AttemptDetail, Content, DeliveryFilter, Endpoint, HandOver, HandedOver, Insertion, Limits,
+    NewEvent, PageRequest, Store, StoreError, StoreSettings, Tenant,
+};
+
+const MEASURED: u64 = 100_000;
+const GROUP: usize = 256;
+const FILLING_GROUP: usize = 4_096;
+/// How many endpoints a tenant has, each of which wants a type of its own.
+const PER_TENANT: u64 = 10;
+const START_MS: u64 = 1_700_000_000_000;
+const PAYLOAD: &[u8] = &[b'x'; 200];
+
+#[derive(Default)]
+struct Taken(Mutex<Vec<HandedOver>>);
+
+impl HandOver for Taken {
+    fn accepted(&self, deliveries: Vec<HandedOver>) {
+        self.0.lock().expect("no panic").extend(deliveries);
+    }
+
+    fn broken(&self, why: &StoreError) {
+        panic!("{why}");
+    }
+}
+
+struct Bench {
+    store: SqliteStore,
+    taken: Arc<Taken>,
+    endpoints: u64,
+    clock_ms: u64,
+}
+
+fn main() {
+    let mut sizes = Vec::new();
+    let mut endpoints = 1_000;
+    let mut parent = std::env::temp_dir();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--endpoints" => endpoints = value(args.next()),
+            "--dir" => parent = args.next().expect("a path").into(),
+            _ => sizes.push(value(Some(arg))),
+        }
+    }
+    if sizes.is_empty() {
+        sizes = vec![0, 1_000_000];
+    }
+    let directory = tempfile::tempdir_in(parent).expect("a directory");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    println!(
+        "| stored | endpoints | events/s | CPU µs per event | KB written per event | \
+         p99 of a group, ms | newest 50, ms |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    runtime.block_on(async {
+        let mut bench = Bench::open(directory.path().join("cost.db"), endpoints).await;
+        let mut stored = 0;
+        for size in sizes {
+            if size > stored {
+                bench.run(size - stored, FILLING_GROUP).await;
+                stored = size;
+            }
+            bench.measure(stored).await;
+            stored += MEASURED;
+        }
+    });
+}
+
+fn value(text: Option<String>) -> u64 {
+    text.and_then(|text| text.parse().ok())
+        .expect("a whole number")
+}
+
+impl Bench {
+    async fn open(path: std::path::PathBuf, endpoints: u64) -> Bench {
+        let taken = Arc::new(Taken::default());
+        let settings = StoreSettings::new(Dice::seeded(1));
+        let store = SqliteStore::open(path, settings, taken.clone()).expect("it opens");
+        let now = Timestamp(START_MS);
+        for number in 1..=endpoints {
+            if (number - 1) % PER_TENANT == 0 {
+                let created = store.create_tenant(now, tenant(now, number)).await;
+                assert_eq!(created, Ok(Insertion::Created));
+            }
+            let created = store.create_endpoint(now, endpoint(now, number), u32::MAX);
+            assert_eq!(created.await, Ok(Insertion::Created));
+        }
+        Bench {
+            store,
+            taken,
+            endpoints,
+            clock_ms: START_MS,
+        }
+    }
+
+    /// Accepts and delivers so many events; says how long each group took.
+    async fn run(&mut self, events: u64, group: usize) -> Vec<Duration> {
+        let contents: Vec<Arc<Content>> = (0..PER_TENANT).map(content).collect();
+        let mut took = Vec::new();
+        let mut done = 0;
+        while done < events {
+            let began = Instant::now();
+            let count = (events - done).min(group as u64);
+            // As if 40,000 a second came in.
+            self.clock_ms += count.div_ceil(40);
+            let now = Timestamp(self.clock_ms);
+            let accepted: Vec<_> = (0..count)
+                .map(|number| {
+                    let endpoint = (done + number) % self.endpoints + 1;
+                    let event = NewEvent {
+                        tenant: tenant_of(endpoint),
+                        content: contents[(endpoint % PER_TENANT) as usize].clone(),
+                        idempotency: None,
+                        deliver_at: None,
+                        ordering: None,
+                        only: None,
+                    };
+                    self.store.accept(now, vec![event])
+                })
+                .collect();
+            for answer in accepted {
+                answer.await.expect("it is accepted");
+            }
+            let handed_over = std::mem::take(&mut *self.taken.0.lock().expect("no panic"));
+            let (sent, received) = std::sync::mpsc::channel();
+            for handed in handed_over {
+                let sent = sent.clone();
+                let done = Box::new(move |written| {
+                    let _ = sent.send(written);
+                });
+                let record = succeeded(&handed.delivery, now);
+                self.store
+                    .record(now, record, AttemptDetail::default(), done);
+            }
+            drop(sent);
+            for written in received {
+                written.expect("it is written");
+            }
+            took.push(began.elapsed());
+            done += count;
+        }
+        took
+    }
+
+    async fn measure(&mut self, stored: u64) {
+        let before = (cpu(), written(), Instant::now());
+        let mut took = self.run(MEASURED, GROUP).await;
+        let (cpu, written, elapsed) = (cpu() - before.0, written() - before.1, before.2.elapsed());
+        took.sort_unstable();
+        let p99 = took[took.len() * 99 / 100];
+        let began = Instant::now();
+        for number in 0..20 {
+            let endpoint = number * 7 % self.endpoints + 1;
+            let filter = DeliveryFilter {
+                endpoint: Some(EndpointId(u128::from(endpoint))),
+                ..DeliveryFilter::default()
+            };
+            let page = PageRequest {
+                limit: 50,
+                before: None,
+            };
+            let found = self
+                .store
+                .deliveries(tenant_of(endpoint), filter, page)
+                .await;
+            found.expect("it is read");
+        }
+        let listed = began.elapsed() / 20;
+        let events = MEASURED as f64;
+        println!(
+            "| {stored} | {} | {:.0} | {:.1} | {:.2} | {:.1} | {:.2} |",
+            self.endpoints,
+            events / elapsed.as_secs_f64(),
+            cpu.as_secs_f64() * 1e6 / events,
+            written as f64 / 1_024.0 / events,
+            p99.as_secs_f64() * 1e3,
+            listed.as_secs_f64() * 1e3,
+        );
+    }
+}
+
+/// CPU time of this process, all threads together.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("a Linux machine");
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .expect("fields")
+        .split_whitespace()
+        .collect();
+    let ticks: u64 = [11, 12]
+        .iter()
+        .map(|place| fields[*place].parse::<u64>().expect("ticks"))
+        .sum();
+    // A tick is a hundredth of a second on every Linux there is.
+    Duration::from_millis(ticks * 10)
+}
+
+/// Bytes this process has caused to be written to disk.
+fn written() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").expect("a Linux machine");
+    let line = io
+        .lines()
+        .find_map(|line| line.strip_prefix("write_bytes: "));
+    line.and_then(|bytes| bytes.parse().ok()).expect("a figure")
+}
+
+fn succeeded(waiting: &Delivery, now: Timestamp) -> Record {
+    let status = HttpStatus::new(200).expect("a status");
+    let mut facts = waiting.facts().clone();
+    facts.attempts += 1;
+    facts.spent += 1;
+    let settlement = Settlement {
+        number: facts.attempts,
+        trigger: Trigger::Automatic,
+        started_at: now,
+        finished_at: now,
+        outcome: Outcome::Answered {
+            status,
+            retry_after: None,
+        },
+        meaning: Meaning::Success,
+        next_attempt_at: None,
+        retry_after: None,
+    };
+    Record::Attempt(Box::new(AttemptRecord {
+        delivery: Delivery::restore(facts, State::Succeeded { at: now }),
+        settlement,
+        health: None,
+        disable: None,
+        news: Vec::new(),
+    }))
+}
+
+fn content(kind: u64) -> Arc<Content> {
+    Arc::new(Content {
+        event_type: format!("invoice.{kind}").parse().expect("a type"),
+        content_type: None,
+        payload: Bytes::from_static(PAYLOAD),
+    })
+}
+
+fn tenant_of(endpoint: u64) -> TenantId {
+    let number = (endpoint - 1) / PER_TENANT;
+    format!("tenant-{number}").parse().expect("a name")
+}
+
+fn tenant(now: Timestamp, endpoint: u64) -> Tenant {
+    Tenant {
+        id: tenant_of(endpoint),
+        name: "Acme".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: now,
+        revision: 0,
+    }
+}
+
+fn endpoint(now: Timestamp, number: u64) -> Endpoint {
+    Endpoint {
+        id: EndpointId(u128::from(number)),
+        tenant: tenant_of(number),
+        url: "https://example.com/hook".to_owned(),
+        description: String::new(),
+        event_types: vec![
+            format!("invoice.{}", number % PER_TENANT)
+                .parse()
+                .expect("a pattern"),
+        ],
+        retry_policy: None,
+        timeout: Span::from_secs(15),
+        max_in_flight: 10,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        owner_email: None,
+        created_at: now,
+        revision: 0,
+    }
+}

@@ -1,0 +1,213 @@
+//! The same promises where there is much: engines do in pieces what they cannot do at once, and nothing
+//! may be lost between two pieces.
+
+use std::collections::BTreeSet;
+
+use posthaste_core::delivery::{DeadReason, OrderingKey};
+use posthaste_core::id::DeliveryId;
+use posthaste_core::time::Timestamp;
+
+use super::Harness;
+use super::given::{World, all, at, endpoint, event, id, kind, ordered, set};
+use crate::{DeliveryFilter, EventFilter, NewEvent, ReplayStatus, StoredStatus};
+
+const BATCH: usize = 1_000;
+/// More than any engine keeps or looks at in one piece.
+const BATCHES: u64 = 24;
+const PAGE: usize = 250;
+
+/// Accepts a batch, and says which deliveries it made.
+async fn accept(world: &World<'_>, now: Timestamp, events: Vec<NewEvent>) -> Vec<DeliveryId> {
+    let ingested = world.accept_all(now, events).await;
+    let events = ingested.into_iter().map(|it| it.event);
+    events
+        .flat_map(|event| event.deliveries)
+        .map(|delivery| delivery.id)
+        .collect()
+}
+
+async fn found(world: &World<'_>, filter: &DeliveryFilter) -> Vec<DeliveryId> {
+    let found = all(PAGE, |page| {
+        world.store.deliveries(id("acme"), filter.clone(), page)
+    })
+    .await;
+    found.iter().map(|it| it.delivery.id()).collect()
+}
+
+pub(super) async fn long_lists_are_whole(harness: &dyn Harness) {
+    let mut world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let often = world.add(endpoint(1, "acme", &["often"])).await;
+    let seldom = world.add(endpoint(2, "acme", &["seldom"])).await;
+    world.add(endpoint(3, "other", &[])).await;
+    let (mut everything, mut rare, mut refused, mut late) = (vec![], vec![], vec![], vec![]);
+    for batch in 0..BATCHES {
+        let now = at(batch * 1_000);
+        let many = vec![event("acme", "often"); BATCH];
+        let sent = accept(&world, now, many).await;
+        accept(&world, now, vec![event("other", "often"); 10]).await;
+        let one = accept(&world, now, vec![event("acme", "seldom")]).await;
+        world.fail(sent[7], now).await;
+        refused.push(sent[7]);
+        if batch >= BATCHES - 2 {
+            late.extend(sent.iter().chain(&one).copied());
+        }
+        everything.extend(sent.iter().chain(&one).copied());
+        rare.extend(one);
+    }
+    for list in [&mut everything, &mut rare, &mut refused, &mut late] {
+        list.reverse();
+    }
+    let none = DeliveryFilter::default;
+    for _ in 0..2 {
+        for (filter, expected) in [
+            (none(), &everything),
+            (
+                DeliveryFilter {
+                    event_type: Some(kind("seldom")),
+                    ..none()
+                },
+                &rare,
+            ),
+            (
+                DeliveryFilter {
+                    endpoint: Some(seldom),
+                    ..none()
+                },
+                &rare,
+            ),
+            (
+                DeliveryFilter {
+                    status: Some(StoredStatus::Failed),
+                    ..none()
+                },
+                &refused,
+            ),
+            (
+                DeliveryFilter {
+                    status: Some(StoredStatus::Failed),
+                    endpoint: Some(often),
+                    ..none()
+                },
+                &refused,
+            ),
+            (
+                DeliveryFilter {
+                    since: Some(at((BATCHES - 2) * 1_000)),
+                    ..none()
+                },
+                &late,
+            ),
+            (
+                DeliveryFilter {
+                    status: Some(StoredStatus::Cancelled),
+                    ..none()
+                },
+                &vec![],
+            ),
+        ] {
+            assert!(found(&world, &filter).await == *expected, "{filter:?}");
+        }
+        let filter = EventFilter {
+            event_type: Some(kind("seldom")),
+            ..EventFilter::default()
+        };
+        let events = all(PAGE, |page| {
+            world.store.events(id("acme"), filter.clone(), page)
+        })
+        .await;
+        assert_eq!(events.len(), rare.len());
+        let events = all(PAGE, |page| {
+            world.store.events(id("acme"), EventFilter::default(), page)
+        })
+        .await;
+        assert_eq!(events.len(), everything.len());
+        assert!(events.is_sorted_by(|a, b| a.event.id > b.event.id));
+        world = world.reopened().await;
+    }
+    assert_eq!(world.store.counts().dead_letters, BATCHES);
+    assert_eq!(world.store.pending(often), BATCHES * (BATCH as u64 - 1));
+}
+
+pub(super) async fn a_long_queue_behind_one_key_hides_nobody(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let mut first = None;
+    for batch in 0..5 {
+        let sent = accept(&world, at(batch), vec![ordered("acme", 1); BATCH]).await;
+        first.get_or_insert(sent[0]);
+    }
+    let other = NewEvent {
+        ordering: Some(OrderingKey(u64::MAX)),
+        ..event("acme", "a.b")
+    };
+    let behind = accept(
+        &world,
+        at(10),
+        vec![other.clone(), event("acme", "a.b"), other],
+    )
+    .await;
+    let heads = [first.expect("one was sent"), behind[0], behind[1]];
+    for limit in 1..=4 {
+        let fetched = world.fetch(made, at(10), limit, true).await;
+        let ids: Vec<DeliveryId> = fetched.deliveries.iter().map(|it| it.id()).collect();
+        assert_eq!(ids, heads[..limit.min(3)], "at most {limit}");
+        assert!(fetched.blocked);
+        assert_eq!(
+            fetched.next_due,
+            (limit < 3).then_some(at(10)),
+            "at most {limit}"
+        );
+    }
+    let early = world.fetch(made, at(9), 9, true).await;
+    assert_eq!((early.deliveries.len(), early.next_due), (1, Some(at(10))));
+    world.succeed(heads[0], at(20)).await;
+    world.succeed(heads[1], at(20)).await;
+    let fetched = world.fetch(made, at(20), 9, true).await;
+    let ids: Vec<DeliveryId> = fetched.deliveries.iter().map(|it| it.id()).collect();
+    assert_eq!(ids[1..], [behind[1], behind[2]]);
+    assert!(fetched.blocked);
+}
+
+pub(super) async fn a_long_replay_is_whole(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let mut sent = BTreeSet::new();
+    for batch in 0..5 {
+        sent.extend(accept(&world, at(batch), vec![event("acme", "a.b"); BATCH]).await);
+    }
+    loop {
+        let reason = DeadReason::EndpointDisabled;
+        let swept = world
+            .store
+            .sweep(at(10), made, reason, [].into(), 1_700)
+            .await;
+        if !swept.expect("it sweeps").more {
+            break;
+        }
+    }
+    assert_eq!(world.store.counts().dead_letters, 5 * BATCH as u64);
+    let replay = super::replaying::failed(&world, at(20)).await;
+    assert_eq!(replay.total, 5 * BATCH as u64);
+    let mut status = replay.status;
+    let mut steps = 0;
+    while status == ReplayStatus::Running {
+        let step = world.store.step_replay(at(21), replay.id, 700).await;
+        status = step
+            .expect("it goes on")
+            .expect("it is there")
+            .replay
+            .status;
+        steps += 1;
+        assert!(steps < 20, "the replay never ends");
+    }
+    let filter = DeliveryFilter {
+        status: Some(StoredStatus::Pending),
+        ..DeliveryFilter::default()
+    };
+    assert!(
+        set(found(&world, &filter).await) == sent,
+        "all of them, and each once"
+    );
+    assert_eq!(world.store.counts().dead_letters, 0);
+}

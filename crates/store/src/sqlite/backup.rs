@@ -1,0 +1,183 @@
+//! A copy of the file, while a server writes to it or not.
+//!
+//! The copy is one snapshot: everything that was answered before it began is in it, and nothing is in
+//! it by half. It is made beside its target under another name, checked, and given its name last, so what
+//! has the name is whole.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::lock::{PRIVATE, beside};
+use super::open::explain;
+use super::schema::{APPLICATION_ID, FORMAT};
+use crate::OpenError;
+
+/// How often the size of the copy is looked at.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// How long to wait for a server that starts or stops.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Copies the store at `from` to a new file `to`, and tells how far it is: bytes done, bytes in all.
+///
+/// Works from any process, also while a server has the store open.
+pub fn backup(from: &Path, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<(), OpenError> {
+    if to.exists() {
+        return Err(OpenError::Other {
+            path: to.to_owned(),
+            why: "it exists already, and a backup never overwrites anything".to_owned(),
+        });
+    }
+    let source = open_source(from)?;
+    let total = size(&source).map_err(|error| explain(from, &error))?;
+    let part = beside(to, ".part");
+    let made = copy(source, from, &part, total, &mut progress)
+        .and_then(|()| check(&part))
+        .and_then(|()| keep(&part, to));
+    if made.is_err() {
+        // What is left of it is of no use to anybody.
+        let _ = std::fs::remove_file(&part);
+    }
+    made?;
+    progress(total, total);
+    Ok(())
+}
+
+fn open_source(from: &Path) -> Result<Connection, OpenError> {
+    if !from.exists() {
+        return Err(OpenError::Other {
+            path: from.to_owned(),
+            why: "there is no such file".to_owned(),
+        });
+    }
+    let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .and_then(|conn| conn.busy_timeout(BUSY).map(|()| conn))
+        .map_err(|error| explain(from, &error))?;
+    assure_ours(&conn, from)?;
+    Ok(conn)
+}
+
+/// Refuses a file of another program, or of a later version.
+fn assure_ours(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let application = number("PRAGMA application_id").map_err(|error| explain(path, &error))?;
+    if application != i64::from(APPLICATION_ID) {
+        return Err(OpenError::Foreign {
+            path: path.to_owned(),
+            why: "it is a database of another program".to_owned(),
+        });
+    }
+    let found = number("PRAGMA user_version").map_err(|error| explain(path, &error))?;
+    if found > i64::from(FORMAT) {
+        return Err(OpenError::TooNew {
+            path: path.to_owned(),
+            found: found as u32,
+            known: FORMAT,
+        });
+    }
+    Ok(())
+}
+
+fn size(conn: &Connection) -> rusqlite::Result<u64> {
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let pages = number("PRAGMA page_count")? - number("PRAGMA freelist_count")?;
+    Ok((pages * number("PRAGMA page_size")?).max(0) as u64)
+}
+
+/// Writes the copy on a thread of its own, and watches it grow on this one.
+fn copy(
+    source: Connection,
+    from: &Path,
+    part: &Path,
+    total: u64,
+    progress: &mut impl FnMut(u64, u64),
+) -> Result<(), OpenError> {
+    let other = |path: PathBuf| {
+        move |error: std::io::Error| OpenError::Other {
+            path,
+            why: error.to_string(),
+        }
+    };
+    // An earlier attempt may have left something. An empty file of ours is filled, and only we can
+    // read it.
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE)
+        .open(part)
+        .map_err(other(part.to_owned()))?;
+    let target = part.to_str().ok_or_else(|| OpenError::Other {
+        path: part.to_owned(),
+        why: "its name is not UTF-8".to_owned(),
+    })?;
+    std::thread::scope(|scope| {
+        let (done, finished) = channel::<()>();
+        let part = part.to_owned();
+        let worker = scope.spawn({
+            let target = target.to_owned();
+            move || {
+                let _done = done;
+                source
+                    .execute("VACUUM INTO ?1", [&target])
+                    .map_err(|error| explain(from, &error))?;
+                Ok(())
+            }
+        });
+        while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(GLANCE) {
+            let written = std::fs::metadata(&part).map_or(0, |meta| meta.len());
+            progress(written.min(total), total);
+        }
+        worker.join().unwrap_or_else(|_| {
+            Err(OpenError::Other {
+                path: from.to_owned(),
+                why: "the copy could not be made".to_owned(),
+            })
+        })
+    })
+}
+
+/// Assures that the copy is whole, and on disk.
+fn check(part: &Path) -> Result<(), OpenError> {
+    let fail = |error: rusqlite::Error| explain(part, &error);
+    {
+        let conn =
+            Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(fail)?;
+        assure_ours(&conn, part)?;
+        let verdict: String = conn
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(fail)?;
+        if verdict != "ok" {
+            return Err(OpenError::Corrupt {
+                path: part.to_owned(),
+                why: verdict,
+            });
+        }
+    }
+    sync(part)
+}
+
+fn keep(part: &Path, to: &Path) -> Result<(), OpenError> {
+    std::fs::rename(part, to).map_err(|error| OpenError::Other {
+        path: to.to_owned(),
+        why: error.to_string(),
+    })?;
+    match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync(parent),
+        Some(_) | None => sync(Path::new(".")),
+    }
+}
+
+fn sync(path: &Path) -> Result<(), OpenError> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| OpenError::Other {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })
+}

@@ -1,0 +1,354 @@
+//! The comparison finds what it is there to find: each of these engines is right but for one thing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::Record;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::contract::comparison::compare;
+use posthaste_store::contract::{Harness, ModelHarness};
+use posthaste_store::*;
+
+/// A flaw is found by one of so many seeds.
+const SEEDS: u64 = 12;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    ForgetsIdempotencyKeys,
+    ForgetsDeliverAt,
+    RoutesTestsToEverybody,
+    HandsNothingOver,
+    NeverSaysBlocked,
+    IgnoresOrder,
+    FetchesOneTooFew,
+    NamesNoNextDue,
+    ForgetsDetail,
+    SaysAppliedAlways,
+    ForgetsNews,
+    TakesOlderHealth,
+    SweepsWhatIsInFlight,
+    LosesTheEndOfAPage,
+    ForgetsAFilter,
+    ShowsOthersEvents,
+    RetriesForStrangers,
+    TidiesTooEarly,
+    KeepsWhatIsOld,
+    MissesNothing,
+    MiscountsPending,
+    KeepsRevokedKeys,
+    ForgetsAtARestart,
+}
+
+const FLAWS: [Flaw; 23] = [
+    Flaw::ForgetsIdempotencyKeys,
+    Flaw::ForgetsDeliverAt,
+    Flaw::RoutesTestsToEverybody,
+    Flaw::HandsNothingOver,
+    Flaw::NeverSaysBlocked,
+    Flaw::IgnoresOrder,
+    Flaw::FetchesOneTooFew,
+    Flaw::NamesNoNextDue,
+    Flaw::ForgetsDetail,
+    Flaw::SaysAppliedAlways,
+    Flaw::ForgetsNews,
+    Flaw::TakesOlderHealth,
+    Flaw::SweepsWhatIsInFlight,
+    Flaw::LosesTheEndOfAPage,
+    Flaw::ForgetsAFilter,
+    Flaw::ShowsOthersEvents,
+    Flaw::RetriesForStrangers,
+    Flaw::TidiesTooEarly,
+    Flaw::KeepsWhatIsOld,
+    Flaw::MissesNothing,
+    Flaw::MiscountsPending,
+    Flaw::KeepsRevokedKeys,
+    Flaw::ForgetsAtARestart,
+];
+
+#[test]
+fn every_flaw_is_found() {
+    for flaw in FLAWS {
+        let finds = |seed: &u64| compare(*seed, &FlawedHarness::new(flaw)).is_err();
+        assert!(
+            (0..SEEDS).any(|seed| finds(&seed)),
+            "nobody noticed: {flaw:?}"
+        );
+    }
+}
+
+#[test]
+fn a_difference_tells_how_to_see_it_again() {
+    let flaw = Flaw::ForgetsDetail;
+    let mut told = (0..SEEDS).filter_map(|seed| compare(seed, &FlawedHarness::new(flaw)).err());
+    let told = told.next().expect("it is found").to_string();
+    assert!(told.contains("POSTHASTE_SEED="), "{told}");
+    assert!(told.contains("Attempt"), "the operation is named: {told}");
+}
+
+struct FlawedHarness {
+    flaw: Flaw,
+    model: Mutex<Arc<ModelHarness>>,
+}
+
+impl FlawedHarness {
+    fn new(flaw: Flaw) -> FlawedHarness {
+        FlawedHarness {
+            flaw,
+            model: Mutex::new(Arc::default()),
+        }
+    }
+}
+
+impl Harness for FlawedHarness {
+    fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
+        let mut model = self.model.lock().expect("nobody panics here");
+        if self.flaw == Flaw::ForgetsAtARestart {
+            *model = Arc::default();
+        }
+        let hand_over = if self.flaw == Flaw::HandsNothingOver {
+            Arc::new(Nobody)
+        } else {
+            hand_over
+        };
+        Arc::new(Flawed {
+            flaw: self.flaw,
+            inner: model.open(settings, hand_over),
+        })
+    }
+}
+
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _deliveries: Vec<HandedOver>) {}
+    fn broken(&self, _why: &StoreError) {}
+}
+
+struct Flawed {
+    flaw: Flaw,
+    inner: Arc<dyn Store>,
+}
+
+impl Flawed {
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+}
+
+/// Methods in which nothing is wrong.
+macro_rules! right {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> $out {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+impl Store for Flawed {
+    fn accept(&self, now: Timestamp, mut events: Vec<NewEvent>) -> Answer<Ingest> {
+        for event in &mut events {
+            if self.has(Flaw::ForgetsIdempotencyKeys) {
+                event.idempotency = None;
+            }
+            if self.has(Flaw::ForgetsDeliverAt) {
+                event.deliver_at = None;
+            }
+            if self.has(Flaw::RoutesTestsToEverybody) {
+                event.only = None;
+            }
+        }
+        self.inner.accept(now, events)
+    }
+
+    fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Answer<Fetched> {
+        let ordered = ordered && !self.has(Flaw::IgnoresOrder);
+        let limit = limit - usize::from(self.has(Flaw::FetchesOneTooFew));
+        let fetched = self.inner.fetch(endpoint, due_by, limit, ordered);
+        let flaw = self.flaw;
+        Box::pin(async move {
+            let mut fetched = fetched.await?;
+            fetched.blocked &= flaw != Flaw::NeverSaysBlocked;
+            if flaw == Flaw::NamesNoNextDue {
+                fetched.next_due = None;
+            }
+            Ok(fetched)
+        })
+    }
+
+    fn record(
+        &self,
+        now: Timestamp,
+        mut record: Record,
+        mut detail: AttemptDetail,
+        done: Done<Written>,
+    ) {
+        if self.has(Flaw::ForgetsDetail) {
+            detail.response_snippet = None;
+        }
+        if let Record::Attempt(attempt) = &mut record
+            && self.has(Flaw::ForgetsNews)
+        {
+            attempt.news.pop();
+        }
+        let always = self.has(Flaw::SaysAppliedAlways);
+        let done: Done<Written> = match always {
+            true => Box::new(|result| done(result.map(|_| Written::Applied))),
+            false => done,
+        };
+        self.inner.record(now, record, detail, done);
+    }
+
+    fn set_standing(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+        mut health: Option<Health>,
+    ) -> Answer<bool> {
+        if let Some(health) = &mut health
+            && self.has(Flaw::TakesOlderHealth)
+        {
+            health.revision += 100;
+        }
+        self.inner
+            .set_standing(now, endpoint, standing, reason, health)
+    }
+
+    fn sweep(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Arc<[DeliveryId]>,
+        limit: usize,
+    ) -> Answer<Swept> {
+        let except = if self.has(Flaw::SweepsWhatIsInFlight) {
+            Arc::new([])
+        } else {
+            except
+        };
+        self.inner.sweep(now, endpoint, reason, except, limit)
+    }
+
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        mut filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        if self.has(Flaw::ForgetsAFilter) {
+            filter.error_kind = None;
+        }
+        let found = self.inner.deliveries(tenant, filter, page);
+        let loses = self.has(Flaw::LosesTheEndOfAPage);
+        Box::pin(async move {
+            let mut found = found.await?;
+            if loses && found.items.len() > 7 {
+                found.items.pop();
+            }
+            Ok(found)
+        })
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        let mut tenant = tenant;
+        if self.has(Flaw::ShowsOthersEvents) {
+            let lower = tenant.as_str().to_ascii_lowercase();
+            tenant = lower.parse().expect("a tenant's id");
+        }
+        self.inner.events(tenant, filter, page)
+    }
+
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+        let mut tenant = tenant;
+        if self.has(Flaw::RetriesForStrangers) {
+            tenant = "acme".parse().expect("a tenant's id");
+        }
+        self.inner.retry(now, tenant, delivery)
+    }
+
+    fn tidy(&self, now: Timestamp, mut retention: Retention) -> Answer<Tidied> {
+        let mut now = now;
+        if self.has(Flaw::TidiesTooEarly) {
+            now = now.after(Span::from_hours(12));
+        }
+        if self.has(Flaw::KeepsWhatIsOld) {
+            retention.default = Span::from_days(1_000);
+        }
+        self.inner.tidy(now, retention)
+    }
+
+    fn create_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        mut filter: ReplayFilter,
+    ) -> Answer<Replay> {
+        if self.has(Flaw::MissesNothing) && filter.scope == ReplayScope::Missed {
+            filter.until = Some(Timestamp(0));
+        }
+        self.inner.create_replay(now, tenant, filter)
+    }
+
+    fn pending(&self, endpoint: EndpointId) -> u64 {
+        let pending = self.inner.pending(endpoint);
+        if self.has(Flaw::MiscountsPending) {
+            pending.min(3)
+        } else {
+            pending
+        }
+    }
+
+    fn revoke_key(&self, now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
+        if self.has(Flaw::KeepsRevokedKeys) {
+            return Box::pin(async { Ok(true) });
+        }
+        self.inner.revoke_key(now, tenant, key)
+    }
+
+    right! {
+        create_tenant(now: Timestamp, tenant: Tenant) -> Answer<Insertion>;
+        replace_tenant(now: Timestamp, tenant: Tenant) -> Answer<Replaced>;
+        delete_tenant(now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>>;
+        tenant(tenant: TenantId) -> Answer<Option<Tenant>>;
+        tenants(page: PageRequest<(Timestamp, TenantId)>) -> Answer<Page<Tenant, (Timestamp, TenantId)>>;
+        create_key(now: Timestamp, key: ApiKey) -> Answer<Insertion>;
+        key(hash: KeyHash) -> Answer<Option<ApiKey>>;
+        keys(tenant: Option<TenantId>, page: PageRequest<KeyId>) -> Answer<Page<ApiKey, KeyId>>;
+        create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<Insertion>;
+        replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<Replaced>;
+        endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
+        endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
+        event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
+        content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
+        delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;
+        unfinished_work() -> Answer<Vec<(EndpointId, Timestamp)>>;
+        step_replay(now: Timestamp, replay: ReplayId, limit: usize) -> Answer<Option<ReplayStep>>;
+        cancel_replay(now: Timestamp, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
+        replay(tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
+        replays(tenant: TenantId, page: PageRequest<ReplayId>) -> Answer<Page<Replay, ReplayId>>;
+        running_replays() -> Answer<Vec<ReplayId>>;
+        counts() -> Counts;
+        retrying_since(tenant: Option<TenantId>, since: Timestamp, limit: usize) -> Answer<u64>;
+        notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+        probe(now: Timestamp) -> Answer<()>;
+        close() -> Answer<()>;
+        path() -> Option<&Path>;
+    }
+}

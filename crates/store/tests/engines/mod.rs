@@ -1,0 +1,41 @@
+//! The engines that keep their promises on disk.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use posthaste_store::contract::Harness;
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{HandOver, Store, StoreSettings};
+
+/// A file that goes when the test is over.
+pub(crate) struct SqliteHarness {
+    directory: tempfile::TempDir,
+}
+
+impl SqliteHarness {
+    /// On a disk.
+    #[allow(dead_code, reason = "not every test that has engines uses all of them")]
+    pub(crate) fn on_disk() -> SqliteHarness {
+        let directory = tempfile::tempdir().expect("a directory");
+        SqliteHarness { directory }
+    }
+
+    /// In memory, where the machine offers that as a directory: for comparing thousands of answers,
+    /// none of which depends on how long a disk takes.
+    #[allow(dead_code, reason = "not every test that has engines uses all of them")]
+    pub(crate) fn in_memory() -> SqliteHarness {
+        let memory = Path::new("/dev/shm");
+        if !memory.is_dir() {
+            return SqliteHarness::on_disk();
+        }
+        let directory = tempfile::tempdir_in(memory).expect("a directory");
+        SqliteHarness { directory }
+    }
+}
+
+impl Harness for SqliteHarness {
+    fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
+        let path = self.directory.path().join("posthaste.db");
+        Arc::new(SqliteStore::open(path, settings, hand_over).expect("it opens"))
+    }
+}

@@ -1,0 +1,193 @@
+//! Files: whose they are, what is in them, and copies of them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use posthaste_core::id::EndpointId;
+use posthaste_store::sqlite::backup;
+use posthaste_store::{OpenError, Store};
+
+use crate::given::{Given, NOW, event, id, open, run};
+
+/// Names the store that another process tries to open.
+const STORE: &str = "POSTHASTE_TEST_STORE";
+
+#[test]
+fn one_process_at_a_time() {
+    let given = Given::acme();
+    let refused = open(&given.path()).err().unwrap();
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "files::another_process", "--nocapture"])
+        .env(STORE, given.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert!(said.contains("in use by another posthaste"), "{said}");
+    assert!(run(given.store.close()).is_ok());
+    assert!(open(&given.path()).is_ok(), "it is free again");
+}
+
+/// Run by the test above, as another process.
+#[test]
+fn another_process() {
+    if let Ok(path) = std::env::var(STORE) {
+        println!("{}", open(Path::new(&path)).err().unwrap());
+    }
+}
+
+#[test]
+fn only_its_owner_reads_it() {
+    let given = Given::acme();
+    for name in ["posthaste.db", "posthaste.db-wal", "posthaste.db.lock"] {
+        let meta = std::fs::metadata(given.directory.path().join(name)).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("notes.txt");
+    std::fs::write(&text, "nothing to see here").unwrap();
+    let refused = open(&text).err().unwrap();
+    assert!(matches!(refused, OpenError::Foreign { .. }), "{refused}");
+    assert_eq!(
+        std::fs::read_to_string(&text).unwrap(),
+        "nothing to see here"
+    );
+    let theirs = directory.path().join("theirs.db");
+    let conn = rusqlite::Connection::open(&theirs).unwrap();
+    conn.execute_batch("CREATE TABLE mine (a)").unwrap();
+    drop(conn);
+    let before = std::fs::read(&theirs).unwrap();
+    let refused = open(&theirs).err().unwrap();
+    assert!(matches!(refused, OpenError::Foreign { .. }), "{refused}");
+    assert_eq!(std::fs::read(&theirs).unwrap(), before);
+    let nowhere = directory.path().join("nowhere/posthaste.db");
+    let refused = open(&nowhere).err().unwrap();
+    assert!(matches!(refused, OpenError::Other { .. }), "{refused}");
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let given = Given::acme();
+    run(given.store.close()).unwrap();
+    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.pragma_update(None, "user_version", 999).unwrap();
+    drop(conn);
+    let refused = open(&given.path()).err().unwrap();
+    assert!(
+        matches!(refused, OpenError::TooNew { found: 999, known, .. } if known < 999),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_damaged_file_is_refused() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    run(given.store.close()).unwrap();
+    let whole = std::fs::read(given.path()).unwrap();
+    // Cut short, and overwritten but for its first page.
+    let mut overwritten = whole.clone();
+    overwritten[4_096..].fill(0xee);
+    for damaged in [&whole[..whole.len() / 2], &overwritten] {
+        std::fs::write(given.path(), damaged).unwrap();
+        let refused = open(&given.path()).err().unwrap();
+        assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused}");
+    }
+    std::fs::write(given.path(), &whole).unwrap();
+    assert_eq!(open(&given.path()).unwrap().counts().pending, 1);
+}
+
+#[test]
+fn an_interrupted_creation_is_begun_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("posthaste.db");
+    std::fs::write(&path, "").unwrap();
+    drop(open(&path).unwrap());
+    assert!(open(&path).is_ok());
+}
+
+#[test]
+fn what_was_answered_survives_a_power_cut() {
+    let given = Given::acme();
+    for _ in 0..20 {
+        assert!(run(given.accept(10)).is_ok());
+    }
+    // What lies on the disk at this moment, without any closing.
+    let later = tempfile::tempdir().unwrap();
+    for name in ["posthaste.db", "posthaste.db-wal"] {
+        std::fs::copy(given.directory.path().join(name), later.path().join(name)).unwrap();
+    }
+    let store = open(&later.path().join("posthaste.db")).unwrap();
+    assert_eq!(store.counts().pending, 20);
+    let fetched = run(store.fetch(EndpointId(1), NOW, 99, false)).unwrap();
+    assert_eq!(fetched.deliveries.len(), 20);
+    let accepted = run(store.accept(NOW, vec![event("acme", 1)])).unwrap();
+    drop(accepted);
+    let taken = given.hand.taken.lock().unwrap();
+    let last = taken.last().unwrap().delivery.id();
+    let fetched = run(store.fetch(EndpointId(1), NOW, 99, false)).unwrap();
+    assert!(
+        fetched.deliveries.last().unwrap().id() > last,
+        "ids go on growing"
+    );
+}
+
+#[test]
+fn a_backup_holds_everything_answered_before_it() {
+    let given = Given::acme();
+    for _ in 0..50 {
+        assert!(run(given.accept(5_000)).is_ok());
+    }
+    let copy = given.directory.path().join("copy.db");
+    let mut last = (0, 0);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for _ in 0..50 {
+                assert!(run(given.accept(5_000)).is_ok());
+            }
+        });
+        backup(&given.path(), &copy, |done, total| last = (done, total)).unwrap();
+        writing.join().unwrap();
+    });
+    assert!(last.0 == last.1 && last.1 > 0, "{last:?}");
+    let refused = backup(&given.path(), &copy, |_, _| {}).unwrap_err();
+    assert!(refused.to_string().contains("exists already"), "{refused}");
+    assert_eq!(given.store.counts().pending, 100, "the store was not hurt");
+    let restored = open(&copy).unwrap();
+    let pending = restored.counts().pending;
+    assert!((50..=100).contains(&pending), "{pending}");
+    let fetched = run(restored.fetch(EndpointId(1), NOW, 999, false)).unwrap();
+    assert_eq!(fetched.deliveries.len() as u64, pending);
+    for delivery in &fetched.deliveries {
+        let content = run(restored.content(delivery.facts().event)).unwrap();
+        assert_eq!(content.unwrap().1.payload.len(), 5_000);
+    }
+    let left: Vec<_> = std::fs::read_dir(given.directory.path())
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+        .filter(|name| name.contains(".part"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn a_store_that_nobody_has_open_can_be_backed_up() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    run(given.store.close()).unwrap();
+    let copy = given.directory.path().join("copy.db");
+    backup(&given.path(), &copy, |_, _| {}).unwrap();
+    let restored = open(&copy).unwrap();
+    assert_eq!(restored.counts().pending, 1);
+    assert!(run(restored.tenant(id("acme"))).unwrap().is_some());
+    let text = given.directory.path().join("notes.txt");
+    std::fs::write(&text, "nothing to see here").unwrap();
+    let target = given.directory.path().join("other.db");
+    assert!(backup(&text, &target, |_, _| {}).is_err());
+    assert!(!target.exists());
+}

@@ -1,0 +1,220 @@
+//! What the tests begin with.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+
+use bytes::Bytes;
+use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
+use posthaste_core::delivery::{Delivery, Settlement, State, Trigger};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::RateLimit;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::sqlite::{Faults, SqliteStore};
+use posthaste_store::{
+    Answer, AttemptDetail, Content, Endpoint, HandOver, HandedOver, Ingest, Insertion, Limits,
+    NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
+};
+
+pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+/// Keeps what was handed over, and can be told to make the writer wait.
+#[derive(Default)]
+pub(crate) struct Hand {
+    pub(crate) taken: Mutex<Vec<HandedOver>>,
+    pub(crate) broken: Mutex<Vec<StoreError>>,
+    gate: Mutex<Gate>,
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct Gate {
+    shut: bool,
+    waiting: bool,
+}
+
+impl Hand {
+    /// The writer will wait with the next hand-over until the gate is opened.
+    pub(crate) fn shut(&self) {
+        self.gate.lock().unwrap().shut = true;
+    }
+
+    /// Waits until the writer waits.
+    pub(crate) fn await_writer(&self) {
+        let gate = self.gate.lock().unwrap();
+        drop(self.moved.wait_while(gate, |gate| !gate.waiting).unwrap());
+    }
+
+    pub(crate) fn open(&self) {
+        self.gate.lock().unwrap().shut = false;
+        self.moved.notify_all();
+    }
+}
+
+impl HandOver for Hand {
+    fn accepted(&self, deliveries: Vec<HandedOver>) {
+        let mut gate = self.gate.lock().unwrap();
+        gate.waiting = true;
+        self.moved.notify_all();
+        let mut gate = self.moved.wait_while(gate, |gate| gate.shut).unwrap();
+        gate.waiting = false;
+        drop(gate);
+        self.taken.lock().unwrap().extend(deliveries);
+    }
+
+    fn broken(&self, why: &StoreError) {
+        self.broken.lock().unwrap().push(why.clone());
+    }
+}
+
+/// A store in a directory of its own.
+pub(crate) struct Given {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) hand: Arc<Hand>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) store: Arc<SqliteStore>,
+}
+
+impl Given {
+    /// A store with tenant `acme` and its endpoint 1.
+    pub(crate) fn acme() -> Given {
+        Given::acme_with(settings())
+    }
+
+    pub(crate) fn acme_with(settings: StoreSettings) -> Given {
+        let directory = tempfile::tempdir().unwrap();
+        let hand = Arc::new(Hand::default());
+        let faults = Arc::new(Faults::default());
+        let path = directory.path().join("posthaste.db");
+        let store = SqliteStore::open_with(path, settings, hand.clone(), faults.clone()).unwrap();
+        let given = Given {
+            directory,
+            hand,
+            faults,
+            store: Arc::new(store),
+        };
+        assert_eq!(
+            run(given.store.create_tenant(NOW, tenant("acme"))),
+            Ok(Insertion::Created)
+        );
+        given.add_endpoint(1, "acme");
+        given
+    }
+
+    pub(crate) fn add_endpoint(&self, number: u128, tenant: &str) {
+        let made = self
+            .store
+            .create_endpoint(NOW, endpoint(number, tenant), 99);
+        assert_eq!(run(made), Ok(Insertion::Created));
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("posthaste.db")
+    }
+
+    /// Accepts one event with a payload of so many bytes.
+    pub(crate) fn accept(&self, bytes: usize) -> Answer<Ingest> {
+        self.store.accept(NOW, vec![event("acme", bytes)])
+    }
+}
+
+pub(crate) fn settings() -> StoreSettings {
+    StoreSettings::new(Dice::seeded(5))
+}
+
+pub(crate) fn open(path: &Path) -> Result<SqliteStore, posthaste_store::OpenError> {
+    SqliteStore::open(path, settings(), Arc::new(Hand::default()))
+}
+
+/// Waits for an answer.
+pub(crate) fn run<T>(answer: Answer<T>) -> Result<T, StoreError> {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(answer)
+}
+
+pub(crate) fn id(tenant: &str) -> TenantId {
+    tenant.parse().unwrap()
+}
+
+pub(crate) fn tenant(name: &str) -> Tenant {
+    Tenant {
+        id: id(name),
+        name: name.to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
+    Endpoint {
+        id: EndpointId(number),
+        tenant: id(tenant),
+        url: "https://example.com/hook".to_owned(),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: Span::from_secs(15),
+        max_in_flight: 10,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        owner_email: None,
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
+    NewEvent {
+        tenant: id(tenant),
+        content: Arc::new(Content {
+            event_type: "invoice.paid".parse().unwrap(),
+            content_type: None,
+            payload: Bytes::from(vec![b'x'; bytes]),
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+    }
+}
+
+/// Writes down that a delivery was taken.
+pub(crate) fn succeed(
+    store: &SqliteStore,
+    waiting: &Delivery,
+) -> std::sync::mpsc::Receiver<Result<Written, StoreError>> {
+    let mut facts = waiting.facts().clone();
+    facts.attempts += 1;
+    facts.spent += 1;
+    let settlement = Settlement {
+        number: facts.attempts,
+        trigger: Trigger::Automatic,
+        started_at: NOW,
+        finished_at: NOW,
+        outcome: Outcome::Answered {
+            status: HttpStatus::new(200).unwrap(),
+            retry_after: None,
+        },
+        meaning: Meaning::Success,
+        next_attempt_at: None,
+        retry_after: None,
+    };
+    let record = Record::Attempt(Box::new(AttemptRecord {
+        delivery: Delivery::restore(facts, State::Succeeded { at: NOW }),
+        settlement,
+        health: None,
+        disable: None,
+        news: Vec::new(),
+    }));
+    let (sent, received) = std::sync::mpsc::channel();
+    let done = Box::new(move |written| sent.send(written).unwrap());
+    store.record(NOW, record, AttemptDetail::default(), done);
+    received
+}

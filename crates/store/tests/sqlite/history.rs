@@ -1,0 +1,140 @@
+//! Lists over more than lies past the mark, and tidying of it.
+
+use std::collections::BTreeSet;
+
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{
+    DeliveryFilter, EventFilter, Ingest, Insertion, PageRequest, Retention, Store, StoredStatus,
+};
+
+use crate::given::{Given, NOW, event, id, open, run, succeed, tenant};
+
+/// More than a piece of the history takes.
+const EVENTS: usize = 20_000;
+const BATCH: usize = 1_000;
+
+fn mark(given: &Given) -> i64 {
+    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.query_row(
+        "SELECT value FROM meta WHERE name = 'deliveries_up_to'",
+        [],
+        |row| row.get(0),
+    )
+    .unwrap()
+}
+
+/// All deliveries a filter finds, page by page.
+fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<DeliveryId> {
+    let mut found = Vec::new();
+    let mut before = None;
+    loop {
+        let page = PageRequest {
+            limit: 5_000,
+            before,
+        };
+        let page = run(given.deliveries(id(tenant), filter.clone(), page)).unwrap();
+        found.extend(page.items.iter().map(|item| item.delivery.id()));
+        match page.next {
+            Some(next) => before = Some(next),
+            None => return found,
+        }
+    }
+}
+
+#[test]
+fn lists_go_on_beyond_the_mark() {
+    let given = Given::acme();
+    let other = given.store.create_tenant(NOW, tenant("other"));
+    assert_eq!(run(other), Ok(Insertion::Created));
+    given.add_endpoint(2, "acme");
+    given.add_endpoint(3, "other");
+    let mut events = 0;
+    for batch in 0..EVENTS / BATCH {
+        let owner = ["acme", "other"][batch % 2];
+        let list = (0..BATCH).map(|_| event(owner, 1)).collect();
+        let at = Timestamp(NOW.0 + batch as u64);
+        let Ok(Ingest::Done(done)) = run(given.store.accept(at, list)) else {
+            panic!("it is not accepted");
+        };
+        events += done.len();
+    }
+    let sent: Vec<_> = given.hand.taken.lock().unwrap().clone();
+    for _ in 0..1_000 {
+        if mark(&given) > 0 {
+            break;
+        }
+        run(given.store.probe(NOW)).unwrap();
+    }
+    assert!(mark(&given) > 0, "the history was never written");
+    // Ended on both sides of the mark.
+    let ended: Vec<_> = sent.iter().step_by(97).collect();
+    let written: Vec<_> = ended
+        .iter()
+        .map(|handed| succeed(&given.store, &handed.delivery))
+        .collect();
+    for written in written {
+        assert!(written.recv().unwrap().is_ok());
+    }
+    let newest_first = |wanted: &dyn Fn(u128) -> bool| -> Vec<DeliveryId> {
+        let deliveries = sent.iter().rev().map(|handed| &handed.delivery);
+        let wanted = deliveries.filter(|it| wanted(it.facts().endpoint.0));
+        wanted.map(|it| it.id()).collect()
+    };
+    let everything = DeliveryFilter::default();
+    let to = |number| DeliveryFilter {
+        endpoint: Some(EndpointId(number)),
+        ..DeliveryFilter::default()
+    };
+    let store = &*given.store;
+    assert_eq!(
+        listed(store, "acme", &everything),
+        newest_first(&|no| no != 3)
+    );
+    assert_eq!(listed(store, "acme", &to(2)), newest_first(&|no| no == 2));
+    assert_eq!(listed(store, "other", &to(3)), newest_first(&|no| no == 3));
+    assert_eq!(listed(store, "other", &to(1)), []);
+    let succeeded = DeliveryFilter {
+        status: Some(StoredStatus::Succeeded),
+        ..to(1)
+    };
+    let found: BTreeSet<_> = listed(store, "acme", &succeeded).into_iter().collect();
+    let to_first = ended
+        .iter()
+        .filter(|it| it.delivery.facts().endpoint == EndpointId(1));
+    assert_eq!(found, to_first.map(|it| it.delivery.id()).collect());
+    let page = PageRequest {
+        limit: EVENTS,
+        before: None,
+    };
+    let mut found = 0;
+    for owner in ["acme", "other"] {
+        let page = run(store.events(id(owner), EventFilter::default(), page)).unwrap();
+        found += page.items.len();
+    }
+    assert_eq!(found, events, "half of it is less than one page looks at");
+
+    // Tidying leaves no trace of what it removes.
+    let retention = Retention {
+        default: Span::from_millis(1),
+        step: 5_000,
+    };
+    let mut removed = 0;
+    for _ in 0..2 * EVENTS / retention.step {
+        let now = Timestamp(NOW.0 + 1_000_000);
+        removed += run(store.tidy(now, retention)).unwrap().events;
+    }
+    assert!(removed > 0);
+    let before = store.counts();
+    run(given.store.close()).unwrap();
+    assert_eq!(open(&given.path()).unwrap().counts(), before);
+    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    for orphans in [
+        "SELECT count(*) FROM delivery_history WHERE key NOT IN (SELECT key FROM deliveries)",
+        "SELECT count(*) FROM event_history WHERE key NOT IN (SELECT key FROM events)",
+        "SELECT count(*) FROM deliveries WHERE event_key NOT IN (SELECT key FROM events)",
+    ] {
+        let count: i64 = conn.query_row(orphans, [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 0, "{orphans}");
+    }
+}

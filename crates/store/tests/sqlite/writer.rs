@@ -1,0 +1,195 @@
+//! The writer: groups, guilt, full and failing disks.
+
+use posthaste_core::id::EndpointId;
+use posthaste_store::{Ingest, Insertion, Store, StoreError, StoreSettings};
+
+use crate::given::{Given, NOW, event, id, open, run, settings, succeed, tenant};
+
+#[test]
+fn what_gathers_during_a_commit_is_one_group() {
+    let given = Given::acme();
+    given.hand.shut();
+    let first = given.accept(10);
+    given.hand.await_writer();
+    let before = (given.faults.commits(), given.faults.operations());
+    let rest: Vec<_> = (0..500).map(|_| given.accept(10)).collect();
+    given.hand.open();
+    run(first).unwrap();
+    for answer in rest {
+        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+    }
+    assert_eq!(given.faults.operations() - before.1, 500);
+    assert_eq!(given.faults.commits() - before.0, 1);
+}
+
+#[test]
+fn more_than_may_wait_is_refused_at_once() {
+    let given = Given::acme_with(StoreSettings {
+        max_waiting_writes: 3,
+        ..settings()
+    });
+    given.hand.shut();
+    let first = given.accept(10);
+    given.hand.await_writer();
+    let waiting: Vec<_> = (0..3).map(|_| given.accept(10)).collect();
+    // Answered although the writer stands still.
+    assert_eq!(run(given.accept(10)), Err(StoreError::Overloaded));
+    given.hand.open();
+    assert!(run(first).is_ok());
+    for answer in waiting {
+        assert!(run(answer).is_ok());
+    }
+    assert_eq!(given.store.counts().pending, 4);
+}
+
+#[test]
+fn reads_do_not_wait_for_the_writer() {
+    let given = Given::acme();
+    given.hand.shut();
+    let first = given.accept(10);
+    given.hand.await_writer();
+    let found = run(given.store.endpoint(EndpointId(1)));
+    assert!(found.unwrap().is_some());
+    let fetched = run(given.store.fetch(EndpointId(1), NOW, 9, false)).unwrap();
+    assert_eq!(fetched.deliveries.len(), 1, "it is committed");
+    given.hand.open();
+    assert!(run(first).is_ok());
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    given.faults.limit_pages(1);
+    let mut accepted = 1;
+    let refused = loop {
+        match run(given.accept(2_000)) {
+            Ok(_) => accepted += 1,
+            Err(why) => break why,
+        }
+        assert!(accepted < 100, "the disk never fills");
+    };
+    assert_eq!(refused, StoreError::Full);
+    assert_eq!(given.store.counts().pending, accepted);
+    let listed = run(given.store.fetch(EndpointId(1), NOW, 999, false)).unwrap();
+    assert_eq!(listed.deliveries.len() as u64, accepted);
+    given.faults.limit_pages(0);
+    assert!(run(given.accept(2_000)).is_ok(), "there is room again");
+    assert_eq!(given.store.counts().pending, accepted + 1);
+    assert!(given.hand.broken.lock().unwrap().is_empty());
+    let handed_over = given.hand.taken.lock().unwrap().len() as u64;
+    assert_eq!(handed_over, accepted + 1, "nothing else was handed over");
+}
+
+#[test]
+fn the_guilty_one_fails_alone() {
+    let given = Given::acme();
+    given.hand.shut();
+    let first = given.accept(10);
+    given.hand.await_writer();
+    // A tenth of a megabyte of room.
+    let pages = std::fs::metadata(given.path()).unwrap().len() / 4_096;
+    given.faults.limit_pages(pages as u32 + 25);
+    let before = given.store.create_tenant(NOW, tenant("before"));
+    let small = given.accept(10);
+    let large = given.accept(1_000_000);
+    let after = given.store.create_tenant(NOW, tenant("after"));
+    let taken = given.store.create_tenant(NOW, tenant("before"));
+    given.hand.open();
+    assert!(run(first).is_ok());
+    assert_eq!(run(before), Ok(Insertion::Created));
+    assert!(run(small).is_ok());
+    assert_eq!(run(large), Err(StoreError::Full));
+    assert_eq!(run(after), Ok(Insertion::Created));
+    assert_eq!(run(taken), Ok(Insertion::Taken));
+    assert_eq!(given.store.counts().pending, 2);
+    // What the rolled back group did to the routes is undone, and done once.
+    for name in ["before", "after"] {
+        let accepted = run(given.store.accept(NOW, vec![event(name, 1)]));
+        assert!(matches!(accepted, Ok(Ingest::Done(_))), "{name}");
+    }
+}
+
+#[test]
+fn after_a_failed_commit_nothing_is_acknowledged() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    given.faults.fail_next_commit();
+    let failed = run(given.accept(10));
+    assert!(
+        matches!(failed, Err(StoreError::Unavailable(_))),
+        "{failed:?}"
+    );
+    assert!(matches!(
+        run(given.accept(10)),
+        Err(StoreError::Unavailable(_))
+    ));
+    assert!(matches!(
+        run(given.store.probe(NOW)),
+        Err(StoreError::Unavailable(_))
+    ));
+    assert_eq!(given.hand.broken.lock().unwrap().len(), 1);
+    assert_eq!(given.hand.taken.lock().unwrap().len(), 1);
+    // What was answered before can still be read, and is there for the next process.
+    assert!(run(given.store.tenant(id("acme"))).unwrap().is_some());
+    assert!(run(given.store.close()).is_err());
+    let next = open(&given.path()).unwrap();
+    assert_eq!(next.counts().pending, 1);
+}
+
+#[test]
+fn what_is_handed_over_grows() {
+    let given = Given::acme();
+    given.add_endpoint(2, "acme");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let Ok(Ingest::Done(done)) = run(given.accept(10)) else {
+                        panic!("it is not accepted");
+                    };
+                    let last = done[0].event.deliveries.last().unwrap().id;
+                    let taken = given.hand.taken.lock().unwrap();
+                    let found = taken.iter().any(|it| it.delivery.id() == last);
+                    assert!(found, "answered before it was handed over");
+                }
+            });
+        }
+    });
+    let taken = given.hand.taken.lock().unwrap();
+    assert_eq!(taken.len(), 400);
+    assert!(taken.is_sorted_by(|a, b| a.delivery.id() < b.delivery.id()));
+}
+
+#[test]
+fn a_dropped_store_has_written_everything() {
+    let given = Given::acme();
+    let answers: Vec<_> = (0..50).map(|_| given.accept(10)).collect();
+    drop(answers);
+    let path = given.path();
+    let Given {
+        store, directory, ..
+    } = given;
+    drop(store);
+    assert_eq!(open(&path).unwrap().counts().pending, 50);
+    drop(directory);
+}
+
+#[test]
+fn results_and_events_share_a_commit() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    let waiting = given.hand.taken.lock().unwrap()[0].delivery.clone();
+    given.hand.shut();
+    let blocking = given.accept(10);
+    given.hand.await_writer();
+    let before = given.faults.commits();
+    let written = succeed(&given.store, &waiting);
+    let accepted = given.accept(10);
+    given.hand.open();
+    assert!(run(blocking).is_ok());
+    assert!(run(accepted).is_ok());
+    assert!(written.recv().unwrap().is_ok());
+    assert_eq!(given.faults.commits() - before, 1);
+    assert_eq!(given.store.counts().pending, 2);
+}
