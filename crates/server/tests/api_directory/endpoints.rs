@@ -89,6 +89,9 @@ async fn what_is_secret_rests_sealed_and_is_shown_on_request_only() {
         .call("GET", &format!("{path}/secret"), &key, Value::Null)
         .await;
     assert_eq!(asked.json, json!({"secret": secret, "previous": []}));
+    for answer in [&made, &asked] {
+        assert_eq!(answer.headers["cache-control"], "no-store");
+    }
     let row = stored(&world, &made.text("id")).await;
     for (sealed, plain) in [
         (&row.sealed_keys, secret.trim_start_matches("whsec_")),

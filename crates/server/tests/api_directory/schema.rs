@@ -10,7 +10,7 @@ pub(crate) fn mismatch(document: &Value, shape: &Value, value: &Value, at: &str)
     };
     for (word, rule) in shape {
         let wrong = match word.as_str() {
-            "description" | "examples" | "default" | "format" => None,
+            "description" | "examples" | "default" | "format" | "contentEncoding" => None,
             "$ref" => {
                 let name = rule.as_str().unwrap_or_default();
                 let pointer = name.trim_start_matches('#');
@@ -46,6 +46,14 @@ pub(crate) fn mismatch(document: &Value, shape: &Value, value: &Value, at: &str)
             }
             "minimum" => below(value, rule, at),
             "maximum" => below(rule, value, at).map(|_| format!("{at}: {value} is above {rule}")),
+            "minLength" => {
+                let short = value.as_str().map(|text| text.chars().count() as u64) < rule.as_u64();
+                (value.is_string() && short).then(|| format!("{at}: shorter than {rule}"))
+            }
+            "minItems" => {
+                let few = value.as_array().map(|list| list.len() as u64) < rule.as_u64();
+                (value.is_array() && few).then(|| format!("{at}: fewer than {rule}"))
+            }
             "maxLength" => over(value.as_str().map(|text| text.chars().count()), rule, at),
             "maxItems" => over(value.as_array().map(Vec::len), rule, at),
             "maxProperties" => over(value.as_object().map(|object| object.len()), rule, at),

@@ -2,7 +2,8 @@
 
 use axum::body::Body;
 use http::Request;
-use serde_json::json;
+use posthaste_core::dice::Dice;
+use serde_json::{Map, Value, json};
 
 use crate::kit::{ADMIN, Answer, World};
 
@@ -140,5 +141,71 @@ async fn a_parameter_nobody_knows_is_told() {
         ("/v1/tenants/acme/endpoints?limit=ten", vec!["limit"]),
     ] {
         assert_eq!(world.get(path).await.wrong_fields(), wrong, "{path}");
+    }
+}
+
+/// Whatever stands in a document, it is taken or told, and never a fault of ours.
+#[tokio::test]
+async fn no_document_is_too_strange() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let path = world.endpoint("acme").await;
+    let names = [
+        "url",
+        "description",
+        "event_types",
+        "retry_policy",
+        "timeout",
+        "max_in_flight",
+        "rate_limit",
+        "ordered",
+        "headers",
+        "owner_email",
+        "preset",
+        "kind",
+        "per_second",
+        "",
+        "x\u{0}\r\n",
+    ];
+    let seed = 7;
+    let mut dice = Dice::seeded(seed);
+    for round in 0..500 {
+        let mut object = Map::new();
+        for _ in 0..dice.between(0, 3) {
+            let name = (*dice.pick(&names)).to_owned();
+            object.insert(name, anything(&mut dice, &names, 3));
+        }
+        let body = Value::Object(object);
+        let answer = world.patch(&path, body.clone()).await;
+        let status = answer.status.as_u16();
+        let expected = [200, 422].contains(&status);
+        assert!(
+            expected,
+            "seed {seed}, round {round}: {body} {}",
+            answer.json
+        );
+    }
+}
+
+fn anything(dice: &mut Dice, names: &[&str], depth: u64) -> Value {
+    match dice.between(0, if depth == 0 { 6 } else { 8 }) {
+        0 => Value::Null,
+        1 => json!(dice.chance(1, 2)),
+        2 => json!(dice.bits()),
+        3 => json!(f64::from_bits(dice.bits())),
+        4 => json!(-(dice.between(0, 9) as i64)),
+        5 => json!(dice.pick(&["30s", "swift", "https://example.com/", "a.*", "\u{feff}"])),
+        6 => json!("\u{1F980}".repeat(dice.between(0, 600) as usize)),
+        7 => (0..dice.between(0, 4))
+            .map(|_| anything(dice, names, depth - 1))
+            .collect(),
+        _ => {
+            let mut object = Map::new();
+            for _ in 0..dice.between(0, 4) {
+                let name = (*dice.pick(names)).to_owned();
+                object.insert(name, anything(dice, names, depth - 1));
+            }
+            Value::Object(object)
+        }
     }
 }

@@ -21,18 +21,31 @@ async fn every_route_of_the_table_is_served() {
     }
 }
 
+/// The shapes that requests carry.
+fn taken() -> Vec<&'static str> {
+    routes::all()
+        .filter_map(|route| match route.takes {
+            Takes::Nothing => None,
+            Takes::Json(name) | Takes::OptionalJson(name) => Some(name),
+        })
+        .collect()
+}
+
 #[test]
 fn every_example_has_the_shape_it_is_an_example_of() {
     let document = openapi::document();
     let schemas = document["components"]["schemas"].as_object();
+    let mut wrong = Vec::new();
     for (name, shape) in schemas.expect("schemas") {
         let examples = shape["examples"].as_array();
-        let examples = examples.unwrap_or_else(|| panic!("{name} has no example"));
-        assert!(!examples.is_empty(), "{name} has no example");
-        for example in examples {
-            assert_eq!(mismatch(&document, shape, example, name), None);
+        if taken().contains(&name.as_str()) && examples.is_none_or(Vec::is_empty) {
+            wrong.push(format!("{name} is asked for without an example"));
+        }
+        for example in examples.into_iter().flatten() {
+            wrong.extend(mismatch(&document, shape, example, name));
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

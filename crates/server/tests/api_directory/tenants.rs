@@ -153,6 +153,9 @@ async fn a_deleted_tenant_leaves_nothing_behind() {
     let world = World::new().await;
     let key = world.tenant("acme").await;
     let endpoint = world.endpoint("acme").await;
+    for _ in 0..300 {
+        world.endpoint("acme").await;
+    }
     // Everything is remembered now, and must be forgotten.
     let seen = world.call("GET", &endpoint, &key, Value::Null).await;
     assert_eq!(seen.status, 200);
