@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
+use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Connection, Origin};
 use serde_json::{Value, json};
@@ -111,7 +112,11 @@ impl Api {
 
     /// Makes a tenant that may have so many endpoints, and a key to it.
     pub async fn make_tenant(&mut self, name: &str, endpoints: usize) -> Result<String, Failure> {
-        let limits = json!({"endpoints": endpoints + 1, "events_per_second": 1_000_000});
+        let limits = json!({
+            "endpoints": endpoints + 1,
+            "events_per_second": 1_000_000,
+            "max_attempts": MAX_ATTEMPTS,
+        });
         let tenant = json!({"id": name, "name": "Benchmark", "limits": limits});
         self.post("/v1/tenants", Some(&tenant)).await?;
         let path = format!("/v1/tenants/{name}/keys");

@@ -224,7 +224,7 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
         ],
         notes: vec![format!(
             "{many} were taken in at {} a second, in batches of 1,000, {} written for each. With \
-                 them the server was ready {} ms after its start. {} of them drained meanwhile, at {} \
+                 them the server was ready {} ms after its start. {} of them drained meanwhile, at most {} \
                  a second. The target is at most {MAX_RATIO} times quiet.",
             number(Some(fed.per_second)),
             bytes(Some(fed.written_each)),

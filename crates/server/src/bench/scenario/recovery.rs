@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::policy::MAX_ATTEMPTS;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -46,7 +47,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         retry_policy: Some(json!({
             "backoff": {"kind": "fixed", "interval": "2s"},
             "jitter": {"kind": "full"},
-            "max_attempts": 1_000,
+            "max_attempts": MAX_ATTEMPTS,
             "give_up_after": "1d",
         })),
         ..unlimited(settings, url)
