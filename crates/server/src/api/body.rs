@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use posthaste_core::json;
@@ -151,6 +153,14 @@ pub fn read_object<T>(
 pub fn answer(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let body = serde_json::to_vec(body).expect("answers are plain data");
     answer_bytes(status, body.into())
+}
+
+/// An answer in JSON that holds a secret, which nobody on the way may keep.
+pub fn answer_secret(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    let mut response = answer(status, body);
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// An answer in JSON that is written out already.

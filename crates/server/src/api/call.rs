@@ -1,6 +1,9 @@
 //! One request on its way through: from a connection to its handler and back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -13,7 +16,7 @@ use super::auth::{Caller, KnownTenant};
 use super::body;
 use super::paging::Query;
 use super::problem::{Noun, Problem};
-use super::route::{Access, Route, Takes};
+use super::route::{Access, Handled, Route, Takes};
 
 /// A request that may be answered: its key is known, and its tenant too.
 pub struct Call {
@@ -73,7 +76,23 @@ async fn handle(
     if route.query.is_empty() && route.access != Access::Open {
         call.query().finish()?;
     }
-    (route.handler)(call).await
+    Guarded((route.handler)(call)).await
+}
+
+/// A handler whose panic is a fault of ours like any other: its caller is told, and the connection
+/// stays. What it was about to change is whole, because the store does things whole or not at all.
+struct Guarded(Handled);
+
+impl Future for Guarded {
+    type Output = Result<Response<Body>, Problem>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let handled = AssertUnwindSafe(|| self.0.as_mut().poll(context));
+        catch_unwind(handled).unwrap_or_else(|_| {
+            let problem = Problem::internal(&"a handler panicked");
+            Poll::Ready(Err(problem))
+        })
+    }
 }
 
 fn segment(parts: &Parts, place: usize) -> &str {
@@ -126,5 +145,18 @@ impl Call {
         }
         body::check_json_type(&self.parts.headers)?;
         body::parse(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_answered() {
+        let handled: Handled = Box::pin(async { panic!("on purpose") });
+        let problem = Guarded(handled).await.expect_err("a panic");
+        assert_eq!(problem.status, 500);
+        assert!(!problem.detail.contains("purpose"));
     }
 }

@@ -125,7 +125,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         created_at: now,
     };
     match app.store.create_key(now, key.clone()).await? {
-        Insertion::Created => Ok(body::answer(
+        Insertion::Created => Ok(body::answer_secret(
             StatusCode::CREATED,
             &shown(&key, Some(&plain)),
         )),

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Response, StatusCode};
 use posthaste_core::time::Span;
 use serde_json::json;
@@ -188,5 +190,7 @@ fn html(page: String) -> Response<Body> {
     headers.insert(CONTENT_TYPE, html);
     let policy = HeaderValue::from_static(PAGE_POLICY);
     headers.insert(CONTENT_SECURITY_POLICY, policy);
+    let plain = HeaderValue::from_static("nosniff");
+    headers.insert(X_CONTENT_TYPE_OPTIONS, plain);
     response
 }

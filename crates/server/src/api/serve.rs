@@ -23,8 +23,6 @@ use super::settings::ApiSettings;
 
 /// The most a head may take.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// The most lines a head may have.
-const MAX_HEADERS: usize = 100;
 /// How long to wait when no connection can be taken, such as when there are no more files to open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,8 +38,9 @@ pub async fn serve(
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(settings.head_timeout)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS);
+        .max_buf_size(MAX_HEAD_BYTES);
+    // A head may have at most 100 lines: hyper's own limit, which it keeps on the stack. To set it would
+    // cost an allocation for each request.
     let room = Arc::new(Semaphore::new(settings.max_connections));
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);

@@ -10,6 +10,7 @@ use posthaste_core::time::{MAX_SPAN, Span, Timestamp};
 use posthaste_store::{Insertion, Limits, Replaced, Tenant};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::task::{JoinError, JoinSet};
 
 use super::auth::Caller;
 use super::call::Call;
@@ -17,6 +18,7 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
 use super::{App, body, form, paging};
+use crate::engine::EngineError;
 
 /// The longest name.
 const MAX_NAME_CHARS: usize = 200;
@@ -28,6 +30,8 @@ const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
 const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
 /// The shortest time for which what is finished can be kept.
 const MIN_RETENTION: Span = Span::from_secs(1);
+/// How many endpoints of a deleted tenant are shut at once, so that they share commits.
+const SHUT_AT_ONCE: usize = 256;
 /// How often a change is tried when others change the same thing.
 pub(super) const MAX_TRIES: usize = 8;
 
@@ -312,12 +316,34 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     app.forget_tenant(&id);
     app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
     let endpoints = endpoints.ok_or_else(|| Problem::missing(Noun::Tenant))?;
-    // They are deleted on disk; the engine must hear of it before the answer, so that nothing is sent
-    // after it.
-    for endpoint in endpoints {
-        app.engine.stand(endpoint, Standing::Deleted, None).await?;
-    }
+    shut(app, endpoints).await?;
     Ok(body::nothing())
+}
+
+/// Tells the engine of endpoints that are deleted on disk already, so that nothing is sent to them
+/// after the answer. It hears of every one, even if writing down one of them fails.
+async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
+    let mut under_way = JoinSet::new();
+    let mut first_error = Ok(());
+    for endpoint in endpoints {
+        if under_way.len() >= SHUT_AT_ONCE {
+            first_error = first_error.and(joined(under_way.join_next().await));
+        }
+        let engine = app.engine.clone();
+        under_way.spawn(async move { engine.stand(endpoint, Standing::Deleted, None).await });
+    }
+    while !under_way.is_empty() {
+        first_error = first_error.and(joined(under_way.join_next().await));
+    }
+    first_error
+}
+
+fn joined(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Result<(), Problem> {
+    match ended {
+        None => Ok(()),
+        Some(Ok(stood)) => stood.map_err(Problem::from),
+        Some(Err(error)) => Err(Problem::internal(&error)),
+    }
 }
 
 fn schemas() -> Vec<Schema> {

@@ -265,9 +265,14 @@ fn raw_bytes_need_not_be_text() {
 
 #[test]
 fn a_batch_is_read_from_lines() {
-    let server = Server::saying(&[(202, "{}")]);
+    let accepted = r#"{"data":[{"id":"evt_1","type":"a","created_at":"2026-11-15T12:00:00.000Z","deliveries":[]}]}"#;
+    let server = Server::saying(&[(202, accepted)]);
     let lines = "{\"type\":\"a\",\"payload\":1.0}\n{\"type\":\"b\",\"payload\":2}\n";
-    answer(fed(server.asked("events batch -"), lines.as_bytes()));
+    let shown = answer(fed(server.asked("events batch -"), lines.as_bytes()));
+    assert!(
+        shown.ends_with("\nevt_1  a     2026-11-15 12:00:00Z\n"),
+        "{shown}"
+    );
     let heard = server.only();
     assert_eq!(heard.line, "POST /v1/tenants/acme/events/batch");
     assert_eq!(

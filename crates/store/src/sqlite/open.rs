@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::lock::PRIVATE;
@@ -15,6 +16,8 @@ use crate::OpenError;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The pages of a new file.
 const PAGE_BYTES: u32 = 4_096;
+/// A log that has grown beyond this, behind a long read, is cut when it begins again.
+const MAX_IDLE_LOG_BYTES: u32 = 128 * 1_024 * 1_024;
 /// What the writer keeps of the file in memory, in KiB.
 const WRITER_CACHE_KIB: u32 = 64 * 1_024;
 /// What each reader keeps.
@@ -91,6 +94,9 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // A plan must not depend on what is bound: otherwise SQLite makes it anew for every key that is
+    // looked up, which takes far longer than the look.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)
 }
 
@@ -167,6 +173,7 @@ fn set_up_writer(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", false)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "journal_size_limit", MAX_IDLE_LOG_BYTES)?;
     conn.pragma_update(None, "cache_size", -i64::from(WRITER_CACHE_KIB))?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(())

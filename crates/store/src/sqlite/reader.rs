@@ -5,6 +5,7 @@
 //! list must not stand before them.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -155,7 +156,13 @@ impl Desk {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             drop(inner);
-            job(Ok(conn));
+            // A read that panics fails alone: others wait at the same desk.
+            if catch_unwind(AssertUnwindSafe(|| job(Ok(conn)))).is_err() {
+                tracing::error!("a read has panicked");
+                if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
+                    tracing::error!("a snapshot could not be given back");
+                }
+            }
         }
     }
 }

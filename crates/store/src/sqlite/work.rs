@@ -16,9 +16,9 @@ const MAX_PASSED_OVER: usize = 4_096;
 /// Every endpoint for which something waits, and when the earliest of it is due.
 pub(super) fn unfinished(conn: &Connection) -> rusqlite::Result<Vec<(EndpointId, Timestamp)>> {
     conn.prepare_cached(
-        "SELECT id, due FROM (SELECT e.id AS id, (SELECT min(d.due) FROM deliveries d INDEXED BY due \
-         WHERE d.endpoint_no = e.no AND d.due IS NOT NULL) AS due FROM endpoints e) \
-         WHERE due IS NOT NULL",
+        "SELECT id, due FROM (SELECT e.id AS id, (SELECT d.due FROM deliveries d INDEXED BY due \
+         WHERE d.endpoint_no = e.no AND d.due IS NOT NULL ORDER BY d.due LIMIT 1) AS due \
+         FROM endpoints e) WHERE due IS NOT NULL",
     )?
     .query_map([], |row| Ok((endpoint_id(row, 0)?, at(row.get(1)?))))?
     .collect()
@@ -81,8 +81,8 @@ fn is_oldest_of_its_key(
     };
     let oldest: Key = conn
         .prepare_cached(
-            "SELECT min(key) FROM deliveries INDEXED BY ordered \
-             WHERE endpoint_no = ?1 AND ordering = ?2 AND due IS NOT NULL",
+            "SELECT key FROM deliveries INDEXED BY ordered WHERE endpoint_no = ?1 \
+             AND ordering = ?2 AND due IS NOT NULL ORDER BY key LIMIT 1",
         )?
         .query_row((endpoint_no, ordering as i64), |row| row.get(0))?;
     Ok(oldest == key_of(delivery.id().0))

@@ -79,7 +79,8 @@ impl Writer {
             hand_over: self.hand_over.clone(),
         };
         loop {
-            match self.queue.take(!self.history.is_behind()) {
+            let busy = self.history.is_behind() && self.closed.broken.get().is_none();
+            match self.queue.take(!busy) {
                 Taken::Group(group) => self.write(group),
                 Taken::Nothing => {}
                 Taken::Closed => break,

@@ -100,7 +100,9 @@ fn wrong_value(value: &Value) -> Option<String> {
             value.len()
         ));
     }
-    if HeaderValue::from_str(value).is_err() {
+    // HTTP would let other bytes pass, but receivers disagree about what they mean.
+    let is_plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if !is_plain || HeaderValue::from_str(value).is_err() {
         let message =
             "must be visible ASCII and spaces: no line breaks or other control characters";
         return Some(message.to_owned());

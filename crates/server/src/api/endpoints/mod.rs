@@ -286,7 +286,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             };
             let mut shown = shown(app, tenant, &row)?;
             shown.secret = Some(plain);
-            Ok(body::answer(StatusCode::CREATED, &shown))
+            Ok(body::answer_secret(StatusCode::CREATED, &shown))
         }
         Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Insertion::TooMany => Err(too_many_endpoints(allowed)),

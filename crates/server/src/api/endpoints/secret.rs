@@ -80,7 +80,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let row = find(&call).await?;
     let keyring = open(&call.app, &row.endpoint)?;
     let now = call.app.clock.wall();
-    Ok(body::answer(StatusCode::OK, &shown(&keyring, now)))
+    Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)))
 }
 
 pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
@@ -111,7 +111,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
         match app.store.replace_endpoint(now, endpoint).await? {
             Replaced::Done => {
                 app.engine.changed(id);
-                return Ok(body::answer(StatusCode::OK, &shown(&keyring, now)));
+                return Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)));
             }
             Replaced::Outdated => {}
             Replaced::Gone => return Err(Problem::missing(Noun::Endpoint)),

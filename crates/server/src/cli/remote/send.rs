@@ -7,6 +7,7 @@ use clap::Args;
 use http::Method;
 use posthaste_core::time::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::action::moment;
@@ -149,7 +150,9 @@ pub async fn batch(args: &BatchArgs) -> Result<(), Failure> {
     if args.connect.json {
         return show::json(&answer.text);
     }
-    output::print(&view::thing(&answer.value))
+    let accepted = answer.value.get("data").and_then(Value::as_array);
+    let columns = [("ID", "id"), ("TYPE", "type"), ("CREATED", "created_at")];
+    output::print(&view::page(&columns, accepted.map_or(&[], Vec::as_slice)))
 }
 
 fn event(args: &SendArgs) -> Result<String, Trouble> {
@@ -196,8 +199,9 @@ fn events(text: &str) -> Result<String, Trouble> {
         .collect();
     let events = events.map_err(not)?;
     let whole = match events.as_slice() {
-        [only] => serde_json::from_str::<serde_json::Value>(only.get())
-            .is_ok_and(|it| it.get("events").is_some()),
+        [only] => {
+            serde_json::from_str::<Value>(only.get()).is_ok_and(|it| it.get("events").is_some())
+        }
         [] | [_, ..] => false,
     };
     if whole {

@@ -25,8 +25,6 @@ const INNER: &[(&str, &[&str])] = &[
         &["number", "earliest_at", "expected_at", "latest_at"],
     ),
     ("deliveries", &["id", "endpoint_id", "status"]),
-    ("events", &["id", "type", "created_at"]),
-    ("data", &["id", "type", "created_at"]),
 ];
 
 /// A page of things, a line each.

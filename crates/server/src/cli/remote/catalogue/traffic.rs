@@ -16,6 +16,9 @@ const ERROR_KINDS: Kind = Kind::Word(&[
     "unknown",
 ]);
 
+/// What can be sent again is what has ended.
+const ENDED: Kind = Kind::Word(&["succeeded", "failed", "cancelled"]);
+
 const STATUSES: Kind = Kind::Word(&[
     "pending",
     "in_progress",
@@ -46,7 +49,12 @@ pub(super) static EVENTS: &[Action] = &[
             ),
             query("until", "until", Kind::Past, "Accepted before this time"),
         ],
-        shape: Shape::Page(&[("ID", "id"), ("TYPE", "type"), ("CREATED", "created_at")]),
+        shape: Shape::Page(&[
+            ("ID", "id"),
+            ("TYPE", "type"),
+            ("CREATED", "created_at"),
+            ("DELIVERIES", "delivery_count"),
+        ]),
     },
     Action {
         name: "show",
@@ -146,7 +154,7 @@ pub(super) static REPLAYS: &[Action] = &[
             body(
                 "status",
                 "status",
-                STATUSES,
+                ENDED,
                 "Deliveries that ended so; failed unless told",
             ),
             body("endpoint", "endpoint", Kind::Text, "To this endpoint"),

@@ -1,0 +1,13 @@
+//! The API for tenants, keys and endpoints, through the real router, with the engine running on the
+//! store in memory. Every answer is held against the OpenAPI document on its way.
+
+mod access;
+mod endpoints;
+mod keys;
+mod kit;
+mod pages;
+mod schema;
+mod serving;
+mod strictness;
+mod table;
+mod tenants;
