@@ -8,13 +8,12 @@
 //!   in the lanes of its endpoints like everything else, and is paced there;
 //! - while the store cannot write, it waits, longer each time up to a bound, and loses nothing.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::id::{EndpointId, ReplayId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{ReplayStatus, Store, StoreError};
+use posthaste_store::{Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
@@ -58,18 +57,17 @@ impl Replayer {
     pub async fn run(self) {
         let mut wait = FIRST_WAIT;
         loop {
-            let failed = match self.go_round().await {
-                Ok(()) => None,
-                Err(StoreError::Closed) => return,
-                Err(error) => Some(error),
-            };
-            match failed {
-                None => {
+            match self.go_round().await {
+                Ok(()) => {
                     wait = FIRST_WAIT;
                     // Whoever rang while a round was made is heard now.
                     let _ = tokio::time::timeout(LOOK_AROUND, self.bell.notified()).await;
                 }
-                Some(error) => {
+                Err(StoreError::Closed) => return,
+                Err(
+                    error
+                    @ (StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)),
+                ) => {
                     tracing::warn!(%error, "replays wait for the store");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
@@ -78,33 +76,28 @@ impl Replayer {
         }
     }
 
-    /// Steps every running replay in turn until none is left.
+    /// Steps every running replay once, again and again until none is left. Each round looks anew, so
+    /// that one that has just begun need not wait for those before it to end.
     async fn go_round(&self) -> Result<(), StoreError> {
-        let mut running: VecDeque<ReplayId> = self.store.running_replays().await?.into();
-        while let Some(replay) = running.pop_front() {
-            if self.step(replay).await? {
-                running.push_back(replay);
-            } else if running.is_empty() {
-                // Some may have begun in the meantime.
-                running = self.store.running_replays().await?.into();
+        loop {
+            let running = self.store.running_replays().await?;
+            if running.is_empty() {
+                return Ok(());
             }
-            tokio::time::sleep(REST).await;
+            for replay in running {
+                self.step(replay).await?;
+                tokio::time::sleep(REST).await;
+            }
         }
-        Ok(())
     }
 
-    /// One step; says whether there are more.
-    async fn step(&self, replay: ReplayId) -> Result<bool, StoreError> {
+    async fn step(&self, replay: ReplayId) -> Result<(), StoreError> {
         let now = self.clock.wall();
-        let Some(step) = self.store.step_replay(now, replay, REPLAY_STEP).await? else {
-            return Ok(false);
-        };
-        for endpoint in step.endpoints {
+        let step = self.store.step_replay(now, replay, REPLAY_STEP).await?;
+        // One that is gone has nothing more to set going.
+        for endpoint in step.into_iter().flat_map(|step| step.endpoints) {
             (self.work)(endpoint, now);
         }
-        Ok(match step.replay.status {
-            ReplayStatus::Running => true,
-            ReplayStatus::Done | ReplayStatus::Cancelled => false,
-        })
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use posthaste::api::{self, ApiSettings, App};
+use posthaste::api::{self, ApiSettings, App, openapi, routes};
 use posthaste::chance::hash_key;
 use posthaste::clock::Clock;
 use posthaste::engine::{Engine, EngineSettings};
@@ -32,6 +32,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
+use crate::schema::mismatch;
+
 pub(crate) const ADMIN: &str = "ph_admin";
 /// 2026-11-15T12:00:00Z.
 pub(crate) const NOON: Timestamp = Timestamp(1_794_744_000_000);
@@ -42,6 +44,7 @@ pub(crate) struct World {
     pub(crate) store: Arc<ModelStore>,
     pub(crate) app: Arc<App>,
     router: Router,
+    document: Value,
     /// What the clock says, where it is told what to say.
     pub(crate) wall_ms: Arc<AtomicU64>,
 }
@@ -81,6 +84,12 @@ impl Answer {
         let field = |error: &Value| error["field"].as_str().expect("a field").to_owned();
         errors.iter().map(field).collect()
     }
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let fits = |(part, given): (&str, &str)| part == given || part.starts_with('{');
+    pattern.split('/').count() == path.split('/').count()
+        && pattern.split('/').zip(path.split('/')).all(fits)
 }
 
 struct Loopback;
@@ -180,6 +189,7 @@ impl World {
         let world = World {
             store,
             router: api::router(app.clone()),
+            document: openapi::document(),
             app,
             wall_ms,
         };
@@ -193,12 +203,36 @@ impl World {
     }
 
     pub(crate) async fn request(&self, request: Request<Body>) -> Answer {
+        let (verb, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
-        Answer {
+        let answer = Answer {
             status: parts.status,
             headers: parts.headers,
             bytes: body.collect().await.unwrap().to_bytes(),
+        };
+        self.check(verb.as_str(), &path, &answer);
+        answer
+    }
+
+    /// Holds an answer against the description: its status and its shape.
+    fn check(&self, verb: &str, path: &str, answer: &Answer) {
+        let found = routes::all().find(|it| it.verb.as_str() == verb && matches(it.path, path));
+        let Some(route) = found else {
+            return;
+        };
+        let here = format!("{verb} {path} answered {}", answer.text());
+        let operation = &self.document["paths"][route.path][verb.to_lowercase()];
+        let described = &operation["responses"][answer.status.as_str()];
+        assert!(described.is_object(), "{here}, which is not described");
+        let kind = answer.headers.get("content-type");
+        let kind = kind.map_or("", |it| it.to_str().unwrap());
+        let kind = kind.split(';').next().unwrap_or_default();
+        let shape = described["content"][kind].get("schema");
+        // A payload may hold numbers that a test cannot.
+        let json = serde_json::from_slice(&answer.bytes).ok();
+        if let Some((shape, json)) = shape.zip(json) {
+            assert_eq!(mismatch(&self.document, shape, &json, ""), None, "{here}");
         }
     }
 

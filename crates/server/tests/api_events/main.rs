@@ -6,3 +6,5 @@ mod figures;
 mod kit;
 mod refusals;
 mod replays;
+#[path = "../api_directory/schema.rs"]
+mod schema;

@@ -1,11 +1,13 @@
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use posthaste::replayer::Replayer;
-use posthaste_store::StoreError;
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::id::EndpointId;
+use posthaste_store::{Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::kit::{Receiver, World};
+use crate::kit::{NOON, Receiver, World};
 
 const REPLAYS: &str = "/v1/tenants/acme/replays";
 
@@ -163,4 +165,45 @@ async fn a_replay_outlives_its_process_and_a_full_disk() {
     }
     assert!(!running.is_finished());
     running.abort();
+}
+
+#[tokio::test]
+async fn a_short_replay_does_not_wait_for_a_long_one() {
+    let world = World::quiet().await;
+    let mut endpoints = Vec::new();
+    for (kind, count) in [("long", 1_000), ("short", 1)] {
+        let wants = json!({"url": "http://127.0.0.1:65000/x", "event_types": [kind]});
+        let id: EndpointId = world.endpoint(wants).await.parse().unwrap();
+        let events = vec![json!({"type": kind, "payload": 1}); count];
+        let path = "/v1/tenants/acme/events/batch";
+        world.post(path, &json!(events)).await.ok(202);
+        let reason = DeadReason::EndpointDisabled;
+        let swept = world.store.sweep(NOON, id, reason, Arc::new([]), count);
+        assert_eq!(swept.await.unwrap().ended, count);
+        endpoints.push(id);
+    }
+    let mut paths = Vec::new();
+    for (kind, count) in [("long", 1_000), ("short", 1)] {
+        let replay = world.post(REPLAYS, &json!({"event_type": kind})).await;
+        let replay = replay.ok(202);
+        assert_eq!(replay["total"], count);
+        paths.push(format!("{REPLAYS}/{}", replay["id"].as_str().unwrap()));
+    }
+    let told: Arc<Mutex<Vec<EndpointId>>> = Arc::default();
+    let telling = told.clone();
+    let replayer = Replayer::new(
+        world.store.clone(),
+        world.app.clock.clone(),
+        Arc::default(),
+        Box::new(move |endpoint, _| telling.lock().unwrap().push(endpoint)),
+    );
+    let running = tokio::spawn(replayer.run());
+    for path in &paths {
+        world.until_shown(path, "done").await;
+    }
+    running.abort();
+    let told = told.lock().unwrap();
+    let last_long = told.iter().rposition(|it| *it == endpoints[0]);
+    let short = told.iter().position(|it| *it == endpoints[1]);
+    assert!(short.is_some() && short < last_long, "{told:?}");
 }
