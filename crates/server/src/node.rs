@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::lane::BreakerSettings;
+use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Roots};
 use posthaste_store::sqlite::SqliteStore;
@@ -138,6 +138,9 @@ impl Node {
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
             roots,
+            // As many as may be in flight to one endpoint: otherwise the busiest would close and open
+            // connections all the time.
+            max_idle_per_key: MAX_IN_FLIGHT as usize,
             ..ClientSettings::default()
         });
         let observe = Arc::new(Observatory::new());

@@ -134,6 +134,7 @@ impl Bench {
                         deliver_at: None,
                         ordering: None,
                         only: None,
+                        received: None,
                     };
                     self.store.accept(now, vec![event])
                 })

@@ -1,6 +1,7 @@
 //! Events: what applications hand over.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use posthaste_core::delivery::{Delivery, OrderingKey};
@@ -37,6 +38,8 @@ pub struct NewEvent {
     pub ordering: Option<OrderingKey>,
     /// Only to this endpoint, whatever it subscribed to: a test.
     pub only: Option<EndpointId>,
+    /// When it arrived, by the steady clock. Handed over as it is, to measure by; not stored.
+    pub received: Option<Instant>,
 }
 
 /// What makes an event the same as another.
@@ -125,6 +128,8 @@ pub struct HandedOver {
     pub accepted_at: Timestamp,
     /// What it carries.
     pub content: Arc<Content>,
+    /// When its event arrived, by the steady clock.
+    pub received: Option<Instant>,
 }
 
 /// Takes what was just committed.

@@ -17,6 +17,7 @@ use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTE
 
 use super::cards::{Card, House, Outfit, Unfit};
 use super::inbox::{Inbox, Message};
+use super::pantry::Goods;
 use crate::clock::Clock;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -54,7 +55,7 @@ pub(super) struct Depot {
 pub(super) struct Errand {
     pub(super) attempt: Attempt,
     pub(super) card: Option<Arc<Card>>,
-    pub(super) goods: Option<(Timestamp, Arc<Content>)>,
+    pub(super) goods: Option<Goods>,
 }
 
 /// Says that an attempt was ended by a fault of ours, unless something better is known.
@@ -107,7 +108,7 @@ impl Depot {
             None => self.fetch_card(&attempt).await?,
         };
         let (accepted_at, content) = match goods {
-            Some(goods) => goods,
+            Some(goods) => (goods.accepted_at, goods.content),
             None => {
                 let found = self.store.content(attempt.event).await;
                 let found = found.map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use posthaste_core::id::EventId;
 use posthaste_core::time::Timestamp;
@@ -25,34 +26,40 @@ pub(super) struct Pantry {
     bytes: usize,
 }
 
+/// What a delivery carries.
+#[derive(Clone)]
+pub(super) struct Goods {
+    /// When its event was accepted.
+    pub(super) accepted_at: Timestamp,
+    /// What it carries.
+    pub(super) content: Arc<Content>,
+    /// When its event arrived, by the steady clock, if that is still known.
+    pub(super) received: Option<Instant>,
+}
+
 struct Portion {
-    accepted_at: Timestamp,
-    content: Arc<Content>,
+    goods: Goods,
     /// Deliveries that have not taken theirs.
     left: usize,
 }
 
 impl Pantry {
     /// Puts one delivery's share of an event on the shelf.
-    pub(super) fn stock(&mut self, event: EventId, accepted_at: Timestamp, content: Arc<Content>) {
+    pub(super) fn stock(&mut self, event: EventId, goods: Goods) {
         let portion = self.shelf.entry(event).or_insert_with(|| {
             self.order.push_back(event);
-            self.bytes += cost(&content);
-            Portion {
-                accepted_at,
-                content,
-                left: 0,
-            }
+            self.bytes += cost(&goods.content);
+            Portion { goods, left: 0 }
         });
         portion.left += 1;
         self.make_room();
     }
 
     /// Takes one delivery's share, if it is still there.
-    pub(super) fn take(&mut self, event: EventId) -> Option<(Timestamp, Arc<Content>)> {
+    pub(super) fn take(&mut self, event: EventId) -> Option<Goods> {
         let portion = self.shelf.get_mut(&event)?;
         portion.left -= 1;
-        let share = (portion.accepted_at, portion.content.clone());
+        let share = portion.goods.clone();
         if portion.left == 0 {
             self.drop_portion(event);
         }
@@ -74,7 +81,7 @@ impl Pantry {
 
     fn drop_portion(&mut self, event: EventId) {
         if let Some(portion) = self.shelf.remove(&event) {
-            self.bytes -= cost(&portion.content);
+            self.bytes -= cost(&portion.goods.content);
         }
     }
 }
@@ -88,22 +95,26 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn content(bytes: usize) -> Arc<Content> {
-        Arc::new(Content {
-            event_type: "a.b".parse().unwrap(),
-            content_type: None,
-            payload: Bytes::from(vec![b'x'; bytes]),
-        })
+    fn goods(bytes: usize) -> Goods {
+        Goods {
+            accepted_at: Timestamp(7),
+            content: Arc::new(Content {
+                event_type: "a.b".parse().unwrap(),
+                content_type: None,
+                payload: Bytes::from(vec![b'x'; bytes]),
+            }),
+            received: None,
+        }
     }
 
     #[test]
     fn everybody_gets_their_share_and_then_it_is_gone() {
         let mut pantry = Pantry::default();
         for _ in 0..3 {
-            pantry.stock(EventId(1), Timestamp(7), content(10));
+            pantry.stock(EventId(1), goods(10));
         }
         for _ in 0..3 {
-            assert_eq!(pantry.take(EventId(1)).unwrap().0, Timestamp(7));
+            assert_eq!(pantry.take(EventId(1)).unwrap().accepted_at, Timestamp(7));
         }
         assert!(pantry.take(EventId(1)).is_none());
         assert_eq!(pantry.bytes, 0);
@@ -115,7 +126,7 @@ mod tests {
         let mut pantry = Pantry::default();
         let size = MAX_BYTES / 8;
         for id in 0..100 {
-            pantry.stock(EventId(id), Timestamp(0), content(size));
+            pantry.stock(EventId(id), goods(size));
             assert!(pantry.bytes <= MAX_BYTES);
         }
         assert!(pantry.take(EventId(0)).is_none());
@@ -126,7 +137,7 @@ mod tests {
     fn the_line_does_not_grow_with_what_was_used_up() {
         let mut pantry = Pantry::default();
         for id in 0..50_000 {
-            pantry.stock(EventId(id), Timestamp(0), content(1));
+            pantry.stock(EventId(id), goods(1));
             pantry.take(EventId(id)).unwrap();
         }
         assert!(pantry.order.len() <= 1_025, "{}", pantry.order.len());

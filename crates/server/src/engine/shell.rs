@@ -24,7 +24,7 @@ use super::chronicle::{Chronicle, Story};
 use super::courier::{Depot, Errand, Return};
 use super::handle::{Cancelled, Engine, EngineError, Phase, Shared};
 use super::inbox::Message;
-use super::pantry::Pantry;
+use super::pantry::{Goods, Pantry};
 use super::waiting::{Petition, Waiting};
 use crate::clock::Clock;
 use crate::observe::Observatory;
@@ -84,6 +84,8 @@ struct Flight {
     tenant: Option<TenantId>,
     delivery: DeliveryId,
     detail: AttemptDetail,
+    /// When its event arrived, if that is still known.
+    received: Option<Instant>,
     first_byte_at: Option<Instant>,
     /// What there is to tell once it is on disk. Nothing while it is under way, nor of one that is
     /// being called off.
@@ -96,6 +98,7 @@ impl Flight {
             tenant,
             delivery,
             detail: AttemptDetail::default(),
+            received: None,
             first_byte_at: None,
             story: None,
         }
@@ -256,12 +259,18 @@ impl Shell {
             delivery,
             accepted_at,
             content,
+            received,
         } in handed_over
         {
             let facts = delivery.facts();
             // What is to go later is read when its time comes.
             if facts.due_at <= now {
-                self.pantry.stock(facts.event, accepted_at, content);
+                let goods = Goods {
+                    accepted_at,
+                    content,
+                    received,
+                };
+                self.pantry.stock(facts.event, goods);
             }
             deliveries.push(delivery);
         }
@@ -269,8 +278,6 @@ impl Shell {
     }
 
     fn send(&mut self, attempt: Attempt) {
-        let flight = Flight::new(None, attempt.delivery);
-        self.flights.insert(attempt.ticket, flight);
         self.shared.in_flight().insert(attempt.delivery);
         // Only a first attempt can find something there, and takes its share away.
         let goods = if attempt.number == 1 {
@@ -278,6 +285,9 @@ impl Shell {
         } else {
             None
         };
+        let mut flight = Flight::new(None, attempt.delivery);
+        flight.received = goods.as_ref().and_then(|goods| goods.received);
+        self.flights.insert(attempt.ticket, flight);
         let errand = Errand {
             attempt,
             card: self.cards.get(attempt.endpoint),
@@ -323,10 +333,17 @@ impl Shell {
             Record::Attempt(attempt) => {
                 let flight = self.flights.get_mut(&ticket);
                 let flight = flight.expect("what is recorded was sent");
-                let lag = flight.first_byte_at.map(|first_byte_at| {
-                    let since_due = self.depot.clock.since(attempt.delivery.facts().due_at);
-                    since_due.saturating_sub(first_byte_at.elapsed())
-                });
+                let lag = flight
+                    .first_byte_at
+                    .map(|first_byte_at| match flight.received {
+                        Some(received) => first_byte_at.saturating_duration_since(received),
+                        // Its way led over the disk: count from when it was due, by the wall clock.
+                        None => {
+                            let due_at = attempt.delivery.facts().due_at;
+                            let since_due = self.depot.clock.since(due_at);
+                            since_due.saturating_sub(first_byte_at.elapsed())
+                        }
+                    });
                 let is_first = attempt.settlement.number == 1;
                 flight.story = Some(Story::new(
                     attempt,

@@ -228,6 +228,7 @@ impl World {
             deliver_at,
             ordering: None,
             only: None,
+            received: None,
         };
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
         match accepted.await.unwrap() {

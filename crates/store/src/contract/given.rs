@@ -100,6 +100,7 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        received: None,
     }
 }
 

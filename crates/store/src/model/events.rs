@@ -110,6 +110,7 @@ impl Tables {
     ) -> AcceptedEvent {
         let id: EventId = self.mint.next(now);
         let routes = self.routes(owner, &event);
+        let received = event.received;
         let row = EventRow {
             owner,
             tenant: event.tenant,
@@ -137,6 +138,7 @@ impl Tables {
                 delivery,
                 accepted_at: row.created_at,
                 content: row.content.clone(),
+                received,
             });
         }
         self.accepted(id)

@@ -171,6 +171,7 @@ fn store(
             delivery,
             accepted_at: now,
             content: event.content.clone(),
+            received: event.received,
         });
     }
     insert_event(scene.conn, now, tenant.no, id, event, &list)?;

@@ -182,6 +182,7 @@ pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        received: None,
     }
 }
 

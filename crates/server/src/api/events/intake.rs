@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
@@ -402,6 +403,7 @@ impl Draft {
             deliver_at: self.deliver_at.filter(|at| *at > now),
             ordering,
             only,
+            received: Some(Instant::now()),
             content: Arc::new(self.content),
         }
     }
