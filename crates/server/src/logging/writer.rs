@@ -13,6 +13,9 @@ use tracing_subscriber::fmt::MakeWriter;
 const MAX_WAITING_LINES: usize = 8_192;
 /// Lines that wait are written together, up to about so much.
 const CHUNK_BYTES: usize = 64 * 1_024;
+/// How long lines gather before they are written. Whoever logs wakes the thread only when it waits for
+/// a first line, so that a busy server does not pay for waking it with every line.
+const GATHERING: Duration = Duration::from_millis(10);
 /// How long the end of the program waits for the last lines.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -94,6 +97,9 @@ fn write_all(
 ) {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     while let Ok(first) = waiting.recv() {
+        if matches!(first, Message::Line(_)) {
+            thread::sleep(GATHERING);
+        }
         let mut flushed = None;
         let mut next = Some(first);
         while let Some(message) = next {
