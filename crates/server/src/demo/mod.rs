@@ -10,5 +10,9 @@
 
 pub mod ledger;
 pub mod moment;
+pub mod page;
 pub mod script;
 pub mod snapshot;
+pub mod stage;
+pub mod traffic;
+pub mod watch;
