@@ -28,9 +28,9 @@ Examples:
   posthaste demo --duration 30s
   posthaste demo --listen 127.0.0.1:0 --json
 
-Within half a minute it shows retries, a tripped breaker, a dead letter and a gentle recovery; after a
-minute a receiver that was down comes back to all that was held for it. It keeps its data in a
-temporary folder and removes it when it ends.";
+Within half a minute it shows retries, a tripped breaker, a dead letter and a gentle recovery;
+after a minute a receiver that was down comes back to all that was held for it. It keeps its
+data in a temporary folder and removes it when it ends.";
 
 /// How often the table is printed where it cannot be drawn anew, in looks.
 const LOOKS_APART: u32 = 10;
@@ -45,7 +45,7 @@ pub struct DemoArgs {
     /// How long to play [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION")]
     pub duration: Option<Span>,
-    /// How many events
+    /// How many events, such as 20/s
     #[arg(long, value_name = "RATE", default_value_t = DEFAULT_PER_SECOND, value_parser = events)]
     pub rate: f64,
     /// Print a line of JSON for everything that is seen

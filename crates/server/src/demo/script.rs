@@ -233,9 +233,10 @@ impl Script {
                 "takes what it is sent; one in a hundred it refuses for good (422)".to_owned()
             }
             Role::Flaky => format!(
-                "one in ten fails (500); dark from second {} to {} (503)",
+                "one in ten fails (500); dark from second {} to {} (503), then well until {}",
                 second(DARK_FROM_MS),
-                second(DARK_UNTIL_MS)
+                second(DARK_UNTIL_MS),
+                second(WELL_UNTIL_MS)
             ),
             Role::Limited => format!(
                 "takes {} a second, answers 429 to the rest",
