@@ -3,7 +3,8 @@
 //! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
 //! sends; [`vault`] seals what must not be read from the disk; [`observe`] counts. [`picture`] turns data
 //! into charts, for a terminal and as SVG; [`report`] gives answers the shape that tools rely on;
-//! [`advice`] finds what would have gone better; [`bench`] measures.
+//! [`advice`] finds what would have gone better; [`bench`] measures;
+//! [`demo`] shows it all.
 
 pub mod advice;
 pub mod api;
@@ -12,6 +13,7 @@ pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod housekeeping;
 pub mod listener;

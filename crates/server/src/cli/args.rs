@@ -13,6 +13,7 @@ use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
 use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;
+use super::demo::DemoArgs;
 use super::listen::ListenArgs;
 use super::rate;
 use super::remote::args::Remote;
@@ -35,6 +36,8 @@ pub enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
+    /// Watch it at work: a server, misbehaving receivers and traffic, to look at
+    Demo(DemoArgs),
     /// Look at a retry policy before it is used
     #[command(arg_required_else_help = true)]
     Policy {

@@ -6,6 +6,7 @@
 pub mod args;
 pub mod bench;
 pub mod completions;
+pub mod demo;
 pub mod explain;
 pub mod failure;
 pub mod listen;
@@ -41,6 +42,7 @@ pub fn run() -> ExitCode {
 fn obey(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Policy { command } => match command {
             PolicyCommand::Explain(args) => explain::run(&args),
             PolicyCommand::Simulate(args) => simulate::run(&args),

@@ -1,0 +1,346 @@
+//! What is worth a word: a pure function of two looks.
+//!
+//! It is calm. What happens often is told the first time only, and dead letters ever more rarely; the
+//! table shows the rest.
+
+use posthaste_core::lane::TripReason;
+use posthaste_core::time::Span;
+use serde_json::{Value, json};
+
+use super::ledger::Rescue;
+use super::script::Role;
+use super::snapshot::{Breaker, Count, DeadLetter, Endpoint, Snapshot};
+
+/// So many dead letters of an endpoint are told one by one,
+const FIRST_LETTERS: u64 = 3;
+/// and then one of so many.
+const LETTERS_APART: u64 = 20;
+/// A drain is told once it has so many paces.
+const PACES_TO_TELL: usize = 4;
+/// More paces than this tell nothing more.
+const MAX_PACES_TOLD: usize = 8;
+/// The same time may be written down so much later from one look to the next: it is told by one clock
+/// and kept by another.
+const SAME_TIME: Span = Span::from_millis(50);
+
+/// Something that happened at an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Where.
+    pub role: Role,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// For the first time a delivery got through after it had failed.
+    Retried(Rescue),
+    /// For the first time the receiver asked to be left alone for so long.
+    Throttled(Span),
+    /// The breaker tripped.
+    Tripped {
+        /// Why.
+        reason: TripReason,
+        /// Failures in a row by then.
+        in_a_row: u64,
+        /// Deliveries that are now held.
+        held: u64,
+    },
+    /// A probe failed.
+    ProbeFailed {
+        /// How long until the next one.
+        next_in: Span,
+        /// Deliveries that are held.
+        held: u64,
+    },
+    /// A probe got through.
+    Recovered {
+        /// Deliveries that now wait for their turn.
+        waiting: u64,
+    },
+    /// What had waited is on its way, ever faster.
+    Draining {
+        /// How many arrived in a second, look by look.
+        paces: Vec<u64>,
+        /// Deliveries that still wait for their turn.
+        waiting: u64,
+    },
+    /// What had waited has been delivered.
+    Drained {
+        /// How many arrived in a second, look by look.
+        paces: Vec<u64>,
+        /// How long it took.
+        took: Span,
+    },
+    /// A delivery was given up.
+    Died {
+        /// Which.
+        letter: DeadLetter,
+        /// How many there are by now.
+        dead: Count,
+    },
+}
+
+/// What happened between two looks, in the order of the endpoints.
+pub fn moments(before: &Snapshot, now: &Snapshot) -> Vec<Moment> {
+    let pairs = before.endpoints.iter().zip(&now.endpoints);
+    pairs
+        .flat_map(|(was, is)| {
+            let role = is.look.role;
+            let seen = [
+                retried(was, is),
+                throttled(was, is),
+                turned(was, is, now),
+                draining(was, is),
+                drained(was, is, now),
+                died(was, is),
+            ];
+            let what = seen.into_iter().flatten();
+            what.map(move |what| Moment { role, what })
+        })
+        .collect()
+}
+
+fn retried(was: &Endpoint, is: &Endpoint) -> Option<What> {
+    let rescue = is.look.counted.rescued.clone()?;
+    let first = was.look.counted.rescued.is_none();
+    first.then_some(What::Retried(rescue))
+}
+
+fn throttled(was: &Endpoint, is: &Endpoint) -> Option<What> {
+    let wait = is.look.counted.throttled?;
+    let first = was.look.counted.throttled.is_none();
+    first.then_some(What::Throttled(wait))
+}
+
+/// What the breaker did. That a probe is out is told once it is back.
+fn turned(was: &Endpoint, is: &Endpoint, now: &Snapshot) -> Option<What> {
+    match (was.look.breaker, is.look.breaker) {
+        (Breaker::Passing, Breaker::Tripped { reason, .. } | Breaker::Probing { reason }) => {
+            Some(What::Tripped {
+                reason,
+                in_a_row: is.look.failures_in_a_row,
+                held: is.held(),
+            })
+        }
+        (Breaker::Tripped { until: old, .. }, Breaker::Tripped { until, .. })
+            if until > old.after(SAME_TIME) =>
+        {
+            Some(probe_failed(is, until.since(now.wall)))
+        }
+        (Breaker::Probing { .. }, Breaker::Tripped { until, .. }) => {
+            Some(probe_failed(is, until.since(now.wall)))
+        }
+        (Breaker::Tripped { .. } | Breaker::Probing { .. }, Breaker::Passing) => {
+            Some(What::Recovered {
+                waiting: is.look.pending,
+            })
+        }
+        (Breaker::Passing, Breaker::Passing)
+        | (Breaker::Tripped { .. }, Breaker::Tripped { .. } | Breaker::Probing { .. })
+        | (Breaker::Probing { .. }, Breaker::Probing { .. }) => None,
+    }
+}
+
+fn probe_failed(is: &Endpoint, next_in: Span) -> What {
+    What::ProbeFailed {
+        next_in,
+        held: is.held(),
+    }
+}
+
+fn draining(was: &Endpoint, is: &Endpoint) -> Option<What> {
+    let (before, drain) = (was.drain.as_ref()?, is.drain.as_ref()?);
+    let tells = before.paces.len() < PACES_TO_TELL && drain.paces.len() == PACES_TO_TELL;
+    tells.then(|| What::Draining {
+        paces: drain.paces.clone(),
+        waiting: is.look.pending,
+    })
+}
+
+fn drained(was: &Endpoint, is: &Endpoint, now: &Snapshot) -> Option<What> {
+    let drain = was.drain.as_ref()?;
+    let back = is.look.breaker == Breaker::Passing;
+    (back && is.drain.is_none()).then(|| {
+        let mut paces = drain.paces.clone();
+        paces.push(is.pace());
+        let took_ms = now.at.as_millis().saturating_sub(drain.since.as_millis());
+        What::Drained {
+            paces,
+            took: Span::from_millis(took_ms),
+        }
+    })
+}
+
+fn died(was: &Endpoint, is: &Endpoint) -> Option<What> {
+    let (old, dead) = (was.look.dead.number, is.look.dead);
+    let worth_telling =
+        old < dead.number.min(FIRST_LETTERS) || old / LETTERS_APART < dead.number / LETTERS_APART;
+    let known = |letter: &&DeadLetter| was.look.dead_letters.contains(letter);
+    let new = is.look.dead_letters.iter().find(|letter| !known(letter));
+    new.filter(|_| worth_telling).map(|letter| What::Died {
+        letter: letter.clone(),
+        dead,
+    })
+}
+
+impl Moment {
+    /// What kind of moment it is, for tools.
+    pub fn kind(&self) -> &'static str {
+        match self.what {
+            What::Retried(_) => "retry",
+            What::Throttled(_) => "throttle",
+            What::Tripped { .. } => "trip",
+            What::ProbeFailed { .. } => "failed_probe",
+            What::Recovered { .. } => "recovery",
+            What::Draining { .. } => "draining",
+            What::Drained { .. } => "drained",
+            What::Died { .. } => "dead_letter",
+        }
+    }
+
+    /// The delivery to look at, if it is about one.
+    pub fn delivery(&self) -> Option<&str> {
+        match &self.what {
+            What::Retried(rescue) => Some(&rescue.delivery),
+            What::Died { letter, .. } => Some(&letter.delivery),
+            What::Throttled(_)
+            | What::Tripped { .. }
+            | What::ProbeFailed { .. }
+            | What::Recovered { .. }
+            | What::Draining { .. }
+            | What::Drained { .. } => None,
+        }
+    }
+
+    /// The moment in words, without its endpoint.
+    pub fn words(&self) -> String {
+        match &self.what {
+            What::Retried(rescue) => format!(
+                "a delivery failed, was tried again and got through at attempt {}",
+                rescue.attempt
+            ),
+            What::Throttled(wait) => format!(
+                "429: it asked for {} of peace, and gets it; the pace drops until it copes",
+                wait.about()
+            ),
+            What::Tripped {
+                reason,
+                in_a_row,
+                held,
+            } => {
+                let why = match reason {
+                    TripReason::ConsecutiveFailures => {
+                        format!("its breaker tripped after {in_a_row} failures in a row")
+                    }
+                    TripReason::FailureRatio => {
+                        "its breaker tripped: half of what it was sent lately failed".to_owned()
+                    }
+                    TripReason::ExhaustedDeliveries => {
+                        "its breaker tripped: too many deliveries were given up".to_owned()
+                    }
+                };
+                format!("{why}; {}, none is lost", are_held(*held))
+            }
+            What::ProbeFailed { next_in, held } => format!(
+                "a probe failed, the next one goes in {}; {}",
+                next_in.about(),
+                are_held(*held)
+            ),
+            What::Recovered { waiting } => {
+                format!("a probe got through: it is back; the {waiting} that wait will come gently")
+            }
+            What::Draining { paces, waiting } => {
+                format!("draining gently: {}; {waiting} still wait", listed(paces))
+            }
+            What::Drained { paces, took } => {
+                format!("caught up in {}: {}", took.about(), listed(paces))
+            }
+            What::Died { letter, dead } => format!(
+                "{}{}: a dead letter, {}",
+                letter.event,
+                cause(letter),
+                which(*dead)
+            ),
+        }
+    }
+
+    /// The moment for tools.
+    pub fn as_json(&self, at: Span) -> Value {
+        let mut shown = json!({
+            "moment": self.kind(),
+            "at_ms": at.as_millis(),
+            "endpoint": self.role.name(),
+            "words": self.words(),
+        });
+        let more = match &self.what {
+            What::Retried(rescue) => {
+                json!({"delivery_id": rescue.delivery, "attempt": rescue.attempt})
+            }
+            What::Throttled(wait) => json!({"retry_after_ms": wait.as_millis()}),
+            What::Tripped {
+                reason,
+                in_a_row,
+                held,
+            } => json!({"reason": reason, "consecutive_failures": in_a_row, "held": held}),
+            What::ProbeFailed { next_in, held } => {
+                json!({"next_in_ms": next_in.as_millis(), "held": held})
+            }
+            What::Recovered { waiting } => json!({"waiting": waiting}),
+            What::Draining { paces, waiting } => {
+                json!({"per_second": paces, "waiting": waiting})
+            }
+            What::Drained { paces, took } => {
+                json!({"per_second": paces, "took_ms": took.as_millis()})
+            }
+            What::Died { letter, dead } => json!({
+                "delivery_id": letter.delivery,
+                "event_id": letter.event,
+                "reason": letter.reason,
+                "status_code": letter.status_code,
+                "dead": dead.number,
+            }),
+        };
+        if let (Value::Object(shown), Value::Object(more)) = (&mut shown, more) {
+            shown.extend(more);
+        }
+        shown
+    }
+}
+
+fn listed(paces: &[u64]) -> String {
+    let told = paces.iter().take(MAX_PACES_TOLD);
+    let told: Vec<String> = told.map(|pace| format!("{pace}/s")).collect();
+    let more = if paces.len() > told.len() { "…" } else { "" };
+    format!("{}{more}", told.join(", "))
+}
+
+fn are_held(held: u64) -> String {
+    match held {
+        1 => "1 delivery is held".to_owned(),
+        held => format!("{held} deliveries are held"),
+    }
+}
+
+fn cause(letter: &DeadLetter) -> String {
+    match (letter.reason.as_str(), letter.status_code) {
+        ("permanent", Some(status)) => format!(" was refused with {status}"),
+        ("exhausted", _) => " failed at every attempt".to_owned(),
+        ("expired", _) => " ran out of time".to_owned(),
+        (reason, _) => format!(" was given up ({reason})"),
+    }
+}
+
+fn which(dead: Count) -> String {
+    match (dead.number, dead.or_more) {
+        (1, false) => "the first".to_owned(),
+        (number, false) => format!("{number} by now"),
+        (number, true) => format!("more than {number} by now"),
+    }
+}
+
+#[cfg(test)]
+#[path = "moment_tests.rs"]
+mod tests;

@@ -1,0 +1,312 @@
+//! Who plays, and what happens when.
+//!
+//! All times are those of a play at its natural tempo; at tempo 3 everything comes three times as soon
+//! and traffic is three times as dense, so that the same things happen.
+
+use std::time::Duration;
+
+use posthaste_core::lane::BreakerSettings;
+use posthaste_core::time::Span;
+use serde_json::{Value, json};
+
+use crate::listener::{Answer, Behaviour, When};
+
+/// The tenant whose endpoints the receivers are.
+pub const TENANT: &str = "demo";
+/// How many events a second, unless told.
+pub const DEFAULT_PER_SECOND: f64 = 20.0;
+/// More than this is a benchmark.
+pub const MAX_PER_SECOND: f64 = 200.0;
+/// The fastest play.
+pub const MAX_TEMPO: f64 = 10.0;
+
+/// The flaky receiver is dark from here,
+const DARK_FROM_MS: u64 = 3_000;
+/// to here,
+const DARK_UNTIL_MS: u64 = 8_000;
+/// and then well until here, so that its recovery is seen whole.
+const WELL_UNTIL_MS: u64 = 25_000;
+/// How long the receiver that is down stays so.
+const DOWN_MS: u64 = 60_000;
+/// By then everything has been shown,
+const SHOWN_MS: u64 = 90_000;
+/// and so much of the traffic goes on.
+const AFTERWARDS: f64 = 0.25;
+/// How often everything is looked at.
+const LOOK_EVERY_MS: u64 = 1_000;
+/// How often the flaky receiver fails.
+const FLAKY_PERCENT: f64 = 10.0;
+/// How often the healthy receiver refuses, in ten thousand: dead letters appear, and stay few.
+const REFUSED_IN_TEN_THOUSAND: u32 = 100;
+/// What the limited receiver takes, in shares of the traffic. Half of the events are for it, so this is
+/// a little more than it gets; where they come in bunches it is too little.
+const LIMITED_SHARE: f64 = 0.75;
+/// A bunch of events comes with the others, first after
+const FIRST_BUNCH_MS: u64 = 5_000;
+/// and then every so often,
+const BUNCH_EVERY: Duration = Duration::from_secs(10);
+/// of as many as otherwise come in so many seconds.
+const BUNCH_SECONDS: f64 = 1.25;
+/// What every endpoint may be sent, in shares of the traffic.
+const LIMIT_SHARE: f64 = 2.5;
+
+/// The types of the events, each as likely.
+pub const EVENT_TYPES: [&str; 4] = [
+    "order.placed",
+    "order.shipped",
+    "invoice.sent",
+    "invoice.paid",
+];
+
+/// What a receiver plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Takes what it is sent, and refuses a few for good.
+    Healthy,
+    /// Fails now and then, and is dark for a while.
+    Flaky,
+    /// Takes only so many a second.
+    Limited,
+    /// Is not there for the first minute.
+    Down,
+}
+
+impl Role {
+    /// All of them, in the order they are shown.
+    pub const ALL: [Role; 4] = [Role::Healthy, Role::Flaky, Role::Limited, Role::Down];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Healthy => "healthy",
+            Role::Flaky => "flaky",
+            Role::Limited => "limited",
+            Role::Down => "down",
+        }
+    }
+
+    /// What it subscribes to.
+    pub fn event_types(self) -> &'static [&'static str] {
+        match self {
+            Role::Healthy | Role::Flaky => &[],
+            Role::Limited => &["invoice.*"],
+            Role::Down => &["order.*"],
+        }
+    }
+}
+
+/// How fast it is played, and how dense the traffic is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Script {
+    /// So many times as fast as it is meant to be.
+    pub tempo: f64,
+    /// So many events a second, at the natural tempo.
+    pub per_second: f64,
+}
+
+impl Script {
+    fn span(&self, ms: u64) -> Span {
+        Span::from_millis(((ms as f64 / self.tempo).round() as u64).max(1))
+    }
+
+    fn duration(&self, ms: u64) -> Duration {
+        Duration::from_millis(self.span(ms).as_millis())
+    }
+
+    /// How often everything is looked at.
+    pub fn look_every(&self) -> Duration {
+        self.duration(LOOK_EVERY_MS)
+    }
+
+    /// How the flaky receiver behaves, and until when, since the beginning. After the last of these it
+    /// behaves as at first.
+    pub fn flaky_acts(&self) -> [(Behaviour, Duration); 3] {
+        let dark = Behaviour {
+            fails: When::Always,
+            ..Behaviour::healthy()
+        };
+        [
+            (self.behaviour(Role::Flaky), self.duration(DARK_FROM_MS)),
+            (dark, self.duration(DARK_UNTIL_MS)),
+            (Behaviour::healthy(), self.duration(WELL_UNTIL_MS)),
+        ]
+    }
+
+    /// When the next bunch of events comes after this, and how many there are in it.
+    pub fn bunch_after(&self, elapsed: Duration) -> (Duration, u32) {
+        let first = self.duration(FIRST_BUNCH_MS);
+        let mut at = first;
+        if elapsed >= first {
+            let passed = (elapsed - first).as_millis() / BUNCH_EVERY.as_millis() + 1;
+            at += BUNCH_EVERY * u32::try_from(passed).unwrap_or(u32::MAX);
+        }
+        (at, (self.traffic(at) * BUNCH_SECONDS).round() as u32)
+    }
+
+    /// How many events a second there are, so long after the beginning.
+    pub fn traffic(&self, elapsed: Duration) -> f64 {
+        let share = if elapsed < self.duration(SHOWN_MS) {
+            1.0
+        } else {
+            AFTERWARDS
+        };
+        self.per_second * self.tempo * share
+    }
+
+    /// What the limited receiver takes in a second.
+    pub fn limited_per_second(&self) -> u32 {
+        ((self.per_second * self.tempo * LIMITED_SHARE).round() as u32).max(1)
+    }
+
+    /// What every endpoint may be sent in a second.
+    pub fn limit_per_second(&self) -> f64 {
+        (self.per_second * self.tempo * LIMIT_SHARE).max(1.0)
+    }
+
+    /// How a receiver behaves at first.
+    pub fn behaviour(&self, role: Role) -> Behaviour {
+        match role {
+            Role::Healthy => Behaviour {
+                fails: When::Chance {
+                    in_ten_thousand: REFUSED_IN_TEN_THOUSAND,
+                },
+                failure: Answer::status(422),
+                ..Behaviour::healthy()
+            },
+            Role::Flaky => Behaviour {
+                failure: Answer::status(500),
+                ..Behaviour::flaky(FLAKY_PERCENT)
+            },
+            Role::Limited => {
+                Behaviour::rate_limiting(self.limited_per_second(), Span::from_secs(1))
+            }
+            Role::Down => Behaviour::healthy(),
+        }
+    }
+
+    /// How long a receiver refuses connections after its start.
+    pub fn opens_after(&self, role: Role) -> Span {
+        match role {
+            Role::Healthy | Role::Flaky | Role::Limited => Span::ZERO,
+            Role::Down => self.span(DOWN_MS),
+        }
+    }
+
+    /// What a receiver's dice follow from. With these the healthy one refuses something early.
+    pub fn seed(&self, role: Role) -> u64 {
+        match role {
+            Role::Healthy => 10,
+            Role::Flaky => 2,
+            Role::Limited | Role::Down => 1,
+        }
+    }
+
+    /// When breakers trip: as always, but quick to look again.
+    pub fn breaker(&self) -> BreakerSettings {
+        BreakerSettings {
+            first_wait: self.span(2_000),
+            longest_wait: self.span(8_000),
+            ..BreakerSettings::default()
+        }
+    }
+
+    /// When a delivery is tried again: quickly, since nobody watches for hours.
+    pub fn policy(&self) -> Value {
+        json!({
+            "backoff": {
+                "kind": "exponential",
+                "base": self.span(500).to_string(),
+                "factor": 2,
+                "cap": self.span(8_000).to_string(),
+            },
+            "jitter": {"kind": "equal"},
+            "max_attempts": 8,
+            "give_up_after": "10m",
+        })
+    }
+
+    /// What a receiver will do, in words.
+    pub fn promise(&self, role: Role) -> String {
+        let second = |ms| format!("{}", self.span(ms).as_millis() as f64 / 1_000.0);
+        match role {
+            Role::Healthy => {
+                "takes what it is sent; one in a hundred it refuses for good (422)".to_owned()
+            }
+            Role::Flaky => format!(
+                "one in ten fails (500); dark from second {} to {} (503), then well until {}",
+                second(DARK_FROM_MS),
+                second(DARK_UNTIL_MS),
+                second(WELL_UNTIL_MS)
+            ),
+            Role::Limited => format!(
+                "takes {} a second, answers 429 to the rest",
+                self.limited_per_second()
+            ),
+            Role::Down => format!("refuses connections for the first {} s", second(DOWN_MS)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::Asked;
+    use posthaste_core::dice::Dice;
+    use posthaste_core::policy::RetryPolicy;
+
+    const NATURAL: Script = Script {
+        tempo: 1.0,
+        per_second: DEFAULT_PER_SECOND,
+    };
+
+    #[test]
+    fn a_payload_is_refused_within_the_first_seconds() {
+        let behaviour = NATURAL.behaviour(Role::Healthy);
+        let mut dice = Dice::seeded(NATURAL.seed(Role::Healthy));
+        let asked = |number| Asked {
+            number,
+            attempt: Some(1),
+            in_this_second: 1,
+            uptime: Span::ZERO,
+        };
+        let refused = (1..=1_000).find(|n| !behaviour.answer(asked(*n), &mut dice).is_success());
+        // Five seconds of traffic.
+        assert!(refused.is_some_and(|number| number <= 100), "{refused:?}");
+    }
+
+    #[test]
+    fn at_another_tempo_the_same_happens_sooner() {
+        let faster = Script {
+            tempo: 3.0,
+            ..NATURAL
+        };
+        assert_eq!(faster.opens_after(Role::Down), Span::from_secs(20));
+        let dark_from = faster.flaky_acts()[0].1;
+        assert_eq!(dark_from, Duration::from_secs(1));
+        assert_eq!(faster.traffic(Duration::ZERO), 60.0);
+        assert_eq!(faster.traffic(Duration::from_secs(30)), 15.0);
+        assert_eq!(faster.limited_per_second(), 45);
+    }
+
+    #[test]
+    fn bunches_come_again_and_are_more_than_the_limited_one_takes() {
+        let second = Duration::from_secs;
+        let (first, count) = NATURAL.bunch_after(Duration::ZERO);
+        assert_eq!((first, count), (second(5), 25));
+        // Half of them are for it, on top of what comes anyway.
+        let half_a_bunch = f64::from(count) / 2.0 + NATURAL.per_second / 2.0;
+        assert!(half_a_bunch > f64::from(NATURAL.limited_per_second()));
+        assert_eq!(NATURAL.bunch_after(second(5)).0, second(15));
+        assert_eq!(NATURAL.bunch_after(second(14)).0, second(15));
+        assert_eq!(NATURAL.bunch_after(second(15)).0, second(25));
+    }
+
+    #[test]
+    fn the_policy_is_one_at_every_tempo() {
+        for tempo in [1.0, 3.0, 7.3, MAX_TEMPO] {
+            let script = Script { tempo, ..NATURAL };
+            let policy = RetryPolicy::from_json(&script.policy());
+            assert!(policy.is_ok(), "{policy:?}");
+        }
+    }
+}

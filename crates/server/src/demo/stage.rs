@@ -1,0 +1,214 @@
+//! The server, its receivers, and the folder that goes with them.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use http::Method;
+use posthaste_core::address::EgressRules;
+use posthaste_core::sign::{SigningKey, VerifyingKeys};
+use posthaste_core::time::Span;
+use posthaste_egress::operator::Origin;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::ledger::Ledger;
+use super::script::{Role, Script, TENANT};
+use crate::chance;
+use crate::cli::failure::Failure;
+use crate::cli::remote::Trouble;
+use crate::cli::remote::args::ConnectArgs;
+use crate::cli::remote::client::{Call, Client};
+use crate::cli::serve::node_settings;
+use crate::clock::Clock;
+use crate::config::{Config, StoreLocation};
+use crate::listener::{Behaviour, Listener, Settings};
+use crate::node::{Node, StartError};
+
+/// What the folder is called, before something that nobody else has.
+pub const FOLDER_PREFIX: &str = "posthaste-demo-";
+/// How long a stop waits for what is in flight. Receivers answer at once.
+const GRACE: Span = Span::from_secs(1);
+/// The store's file in it.
+const STORE_NAME: &str = "posthaste.db";
+
+/// A receiver, and the endpoint it is to the server.
+pub struct Receiver {
+    /// What it plays.
+    pub role: Role,
+    /// The endpoint's id.
+    pub endpoint: String,
+    /// What it counts.
+    pub ledger: Ledger,
+    listener: Listener,
+}
+
+impl Receiver {
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        self.listener.url()
+    }
+}
+
+/// Everything that plays.
+pub struct Stage {
+    /// The receivers, in the order of [`Role::ALL`].
+    pub receivers: Vec<Receiver>,
+    /// The admin key.
+    pub key: String,
+    /// Whether another address was taken than the one asked for, since somebody has that.
+    pub moved: bool,
+    script: Script,
+    node: Node,
+    home: TempDir,
+    _ledgers: JoinSet<()>,
+}
+
+impl Stage {
+    /// Starts everything, and makes the endpoints.
+    pub async fn start(script: Script, listen: SocketAddr) -> Result<Stage, Failure> {
+        let home = TempDir::with_prefix(FOLDER_PREFIX).map_err(Failure::Unprepared)?;
+        let mut config = Config {
+            listen,
+            store: StoreLocation::Sqlite(home.path().join(STORE_NAME)),
+            egress: EgressRules {
+                allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
+                allow_http: true,
+                ..EgressRules::default()
+            },
+            grace: GRACE,
+            breaker: script.breaker(),
+            ..Config::default()
+        };
+        let mut moved = false;
+        let mut started = Node::start(node_settings(&config)?).await;
+        if let Err(StartError::Listen { error, .. }) = &started
+            && error.kind() == ErrorKind::AddrInUse
+        {
+            moved = true;
+            config.listen.set_port(0);
+            started = Node::start(node_settings(&config)?).await;
+        }
+        let mut node = started.map_err(Failure::NotStarted)?;
+        let key = node
+            .take_first_admin_key()
+            .expect("a new store has no key yet");
+        let mut client = client(node.address(), &key)?;
+        let tenant = json!({"id": TENANT, "name": "Demo"});
+        ask(&mut client, "/v1/tenants", tenant).await?;
+        let mut receivers = Vec::new();
+        let mut ledgers = JoinSet::new();
+        for role in Role::ALL {
+            receivers.push(cast(role, &script, &mut client, &mut ledgers).await?);
+        }
+        Ok(Stage {
+            receivers,
+            key,
+            moved,
+            script,
+            node,
+            home,
+            _ledgers: ledgers,
+        })
+    }
+
+    /// Where the server is.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.node.address())
+    }
+
+    /// A connection to its API.
+    pub fn client(&self) -> Result<Client, Failure> {
+        client(self.node.address(), &self.key)
+    }
+
+    /// Has the flaky receiver do what the script says when its time has come.
+    pub async fn direct(&self) {
+        let begun_at = Instant::now();
+        for (behaviour, until) in self.script.flaky_acts() {
+            self.tell_flaky(behaviour);
+            sleep_until(begun_at + until).await;
+        }
+        self.tell_flaky(self.script.behaviour(Role::Flaky));
+    }
+
+    fn tell_flaky(&self, behaviour: Behaviour) {
+        let receivers = self.receivers.iter();
+        for receiver in receivers.filter(|receiver| receiver.role == Role::Flaky) {
+            receiver.listener.behave(behaviour);
+        }
+    }
+
+    /// Stops everything, and removes the folder.
+    pub async fn stop(self) -> Result<(), Failure> {
+        self.node.stop().await;
+        drop(self.receivers);
+        self.home.close().map_err(Failure::Unprepared)
+    }
+}
+
+async fn cast(
+    role: Role,
+    script: &Script,
+    client: &mut Client,
+    ledgers: &mut JoinSet<()>,
+) -> Result<Receiver, Failure> {
+    let secret = chance::fresh_secret();
+    let shown = secret.reveal().to_owned();
+    let keys = VerifyingKeys::new(vec![SigningKey::Shared(secret).verifying_key()]);
+    let (listener, heard) = Listener::start(Settings {
+        keys: Some(keys.expect("one key is not too many")),
+        opens_after: script.opens_after(role),
+        seed: script.seed(role),
+        clock: Clock::system(),
+        ..Settings::local(script.behaviour(role))
+    })
+    .map_err(Failure::Unprepared)?;
+    let ledger = Ledger::default();
+    ledgers.spawn(ledger.clone().keep(heard));
+    let endpoint = json!({
+        "url": format!("{}/{}", listener.url(), role.name()),
+        "description": script.promise(role),
+        "event_types": role.event_types(),
+        "retry_policy": script.policy(),
+        "timeout": "5s",
+        "rate_limit": {"per_second": script.limit_per_second(), "burst": 10},
+        "secret": shown,
+    });
+    let path = format!("/v1/tenants/{TENANT}/endpoints");
+    let made = ask(client, &path, endpoint).await?;
+    let id = made.get("id").and_then(Value::as_str);
+    Ok(Receiver {
+        role,
+        endpoint: id
+            .map(str::to_owned)
+            .ok_or_else(|| Trouble::EndedBadly(format!("POST {path} answered without an id")))?,
+        ledger,
+        listener,
+    })
+}
+
+fn client(address: SocketAddr, key: &str) -> Result<Client, Failure> {
+    // Whoever listens on all addresses is reached at this machine's own.
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    let connect = ConnectArgs {
+        server: Origin::plain(address),
+        key: Some(key.to_owned()),
+        ca: None,
+        json: false,
+    };
+    Ok(Client::new(&connect)?)
+}
+
+async fn ask(client: &mut Client, path: &str, body: Value) -> Result<Value, Failure> {
+    let call = Call {
+        method: Method::POST,
+        target: path.to_owned(),
+        body: Some(body.to_string()),
+    };
+    Ok(client.ask(&call).await?.value)
+}
