@@ -3,14 +3,23 @@
 //! A head that is too slow, too large or has too many lines ends its connection. When the server is
 //! told to stop, no connection is taken any more, idle ones end at once, requests under way get their
 //! answer, and what still runs after the grace is cut off.
+//!
+//! A request that is refused before its body was read gets its answer all the same: what is left of the
+//! body is read and thrown away first, up to a limit. Many callers send all they have before they look
+//! for an answer; a connection closed under them would tell them nothing.
 
+mod rest;
+
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use hyper::body::Incoming;
+use http::header::EXPECT;
+use http::{Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,6 +29,7 @@ use tokio::sync::Semaphore;
 use tower::Service;
 
 use super::settings::ApiSettings;
+use rest::{Rest, throw_away};
 
 /// The most a head may take.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
@@ -52,9 +62,7 @@ pub async fn serve(
         // Answers are small and complete: holding them back for more would only add delay.
         let _ = stream.set_nodelay(true);
         let router = router.clone();
-        let service = service_fn(move |request: http::Request<Incoming>| {
-            router.clone().call(request.map(Body::new))
-        });
+        let service = service_fn(move |request| answer(router.clone(), request));
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
@@ -71,6 +79,29 @@ pub async fn serve(
         tracing::warn!("requests were still under way when the grace was over");
     }
     Ok(())
+}
+
+/// Answers a request, once nothing of its body is on its way any more.
+async fn answer(
+    mut router: Router,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    if request.body().is_end_stream() {
+        return router.call(request.map(Body::new)).await;
+    }
+    // Whoever waits to be told to go on sends nothing before the answer.
+    let waits = request.headers().contains_key(EXPECT);
+    let rest = Rest::default();
+    let request = request.map(|body| Body::new(rest.watch(body)));
+    let response = router.call(request).await?;
+    let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;
+    if let Some(body) = rest.take()
+        && !waits
+        && !is_late
+    {
+        throw_away(body).await;
+    }
+    Ok(response)
 }
 
 /// Takes the next connection once there is room for it.

@@ -157,3 +157,53 @@ async fn only_so_many_connections_are_taken() {
     let answer = read_answer(&mut second).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
+
+/// Sends all there is before looking for an answer, as many callers do.
+async fn send_all(served: &Served, head: &str, body_bytes: usize) -> String {
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    stream.write_all(head.as_bytes()).await.expect("a server");
+    let piece = vec![b' '; 64 * 1024];
+    let mut left = body_bytes;
+    while left > 0 {
+        let next = left.min(piece.len());
+        let sent = stream.write_all(&piece[..next]).await;
+        sent.expect("a server that reads");
+        left -= next;
+    }
+    read_answer(&mut stream).await
+}
+
+#[tokio::test]
+async fn who_sends_too_much_is_told_so() {
+    let world = World::new().await;
+    let served = start(&world, |_| {}).await;
+    let body_bytes = 20 << 20;
+    for (path, key, status) in [
+        ("/v1/tenants", ADMIN, "413"),
+        ("/v1/tenants", "ph_unknown", "401"),
+        ("/v1/nowhere", ADMIN, "404"),
+    ] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {body_bytes}\r\n\r\n"
+        );
+        let answer = send_all(&served, &head, body_bytes).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        assert!(answer.contains("application/problem+json"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_to_be_told_to_go_on_is_told_at_once() {
+    let world = World::new().await;
+    let served = start(&world, |_| {}).await;
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let head = format!(
+        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 20000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("a server");
+    let answer = read_answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}

@@ -1,0 +1,99 @@
+//! What a handler left of a body.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::timeout;
+
+/// How much of a body is thrown away at most. Who sends more is cut off.
+const MAX_THROWN_AWAY_BYTES: u64 = 64 << 20;
+/// How long that may take.
+const THROWING_TIME: Duration = Duration::from_secs(5);
+
+/// Where a body ends up that was not read to its end.
+#[derive(Clone, Default)]
+pub(super) struct Rest {
+    body: Arc<Mutex<Option<Incoming>>>,
+}
+
+impl Rest {
+    /// The same body. If it is dropped before its end, it is found here.
+    pub(super) fn watch(&self, body: Incoming) -> Watched {
+        Watched {
+            body: Some(body),
+            rest: self.clone(),
+        }
+    }
+
+    /// What was not read.
+    pub(super) fn take(&self) -> Option<Incoming> {
+        self.place().take()
+    }
+
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<Incoming>> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A body that is not lost when it is dropped.
+pub(super) struct Watched {
+    /// There until it is dropped.
+    body: Option<Incoming>,
+    rest: Rest,
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let body = self.body.as_ref();
+        body.map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let left = self.body.take().filter(|body| !body.is_end_stream());
+        if left.is_some() {
+            *self.rest.place() = left;
+        }
+    }
+}
+
+/// Reads a body to its end and keeps nothing of it, as far as the limits go.
+pub(super) async fn throw_away(mut body: Incoming) {
+    if body.size_hint().lower() > MAX_THROWN_AWAY_BYTES {
+        return;
+    }
+    let read = async {
+        let mut seen_bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            seen_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+            if seen_bytes > MAX_THROWN_AWAY_BYTES {
+                break;
+            }
+        }
+    };
+    // What comes too slowly is cut off like what is too much.
+    let _ = timeout(THROWING_TIME, read).await;
+}
