@@ -27,6 +27,9 @@ Examples:
 For the server to send here it must be started with
   posthaste serve --allow-http --allow-network 127.0.0.0/8";
 
+/// Beside the server's own port, and one that webhooks may go to.
+const DEFAULT_LISTEN: &str = "127.0.0.1:8421";
+
 /// The longest an answer may be held back.
 const MAX_DELAY: Span = Span::from_hours(1);
 
@@ -39,7 +42,7 @@ pub struct ListenArgs {
         long,
         value_name = "ADDRESS",
         env = "POSTHASTE_RECEIVER_LISTEN",
-        default_value = "127.0.0.1:8500"
+        default_value = DEFAULT_LISTEN
     )]
     pub listen: SocketAddr,
     /// What to verify signatures by: a whsec_… secret or a whpk_… public key; may be repeated
@@ -329,6 +332,7 @@ fn summary(tally: Tally, as_json: bool) -> String {
 mod tests {
     use super::*;
     use clap::Parser;
+    use posthaste_core::address::{Destination, EgressRules};
 
     #[derive(Parser)]
     struct Line {
@@ -341,6 +345,18 @@ mod tests {
         Line::try_parse_from(words)
             .map(|line| line.args.behaviour())
             .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn the_server_may_call_where_it_listens_by_itself() {
+        let rules = EgressRules {
+            allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
+            allow_http: true,
+            ..EgressRules::default()
+        };
+        let url = format!("http://{DEFAULT_LISTEN}/hooks");
+        let destination = Destination::parse(&url, &rules);
+        assert!(destination.is_ok(), "{url}: {destination:?}");
     }
 
     fn refused(line: &str) -> bool {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use posthaste_core::address::{Destination, EgressRules};
+
 use crate::program::{fed_in, scratch};
 
 /// One line that a reader may type, and what the README says comes of it.
@@ -126,6 +128,24 @@ fn every_example_of_this_program_runs() {
         ran += 1;
     }
     assert!(ran >= 4, "the README has lost its examples: {ran}");
+}
+
+#[test]
+fn the_receiver_of_the_tour_may_be_called() {
+    let rules = EgressRules {
+        allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
+        allow_http: true,
+        ..EgressRules::default()
+    };
+    let readme = readme();
+    let urls = readme.split("\"url\": \"").skip(1);
+    let mut count = 0;
+    for url in urls.filter_map(|rest| rest.split('"').next()) {
+        let destination = Destination::parse(url, &rules);
+        assert!(destination.is_ok(), "{url}: {destination:?}");
+        count += 1;
+    }
+    assert!(count >= 1, "the README has lost its tour");
 }
 
 #[test]
