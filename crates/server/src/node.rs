@@ -15,13 +15,13 @@ use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Roots};
-use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{
     ApiKey, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::api::{self, ApiSettings, App};
@@ -100,7 +100,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node. When this is done it takes requests.
+    /// Starts a node. When this is done it takes requests, and sends.
     pub async fn start(settings: NodeSettings) -> Result<Node, StartError> {
         let NodeSettings {
             listen,
@@ -118,7 +118,15 @@ impl Node {
         let clock = Clock::system();
         // The vault first: should the process die in between, there is a key without data, and never
         // data without a key.
-        let vault = Arc::new(Vault::open_or_create(master_keys)?);
+        let vault = match Vault::open_or_create(master_keys) {
+            Ok(vault) => Arc::new(vault),
+            Err(error @ VaultError::Missing { .. }) => {
+                // A file that is no store has no key to miss.
+                recognise(&path)?;
+                return Err(error.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
         let listener = TcpListener::bind(listen).await;
         let listener = listener.map_err(|error| StartError::Listen {
             address: listen,
@@ -157,10 +165,15 @@ impl Node {
             breaker,
             retry_after_cap,
         };
-        let sending = tokio::spawn({
+        let mut sending = tokio::spawn({
             let engine = engine.clone();
             async move { engine.run(engine_settings).await }
         });
+        // Nobody is told that the server is there before it sends.
+        tokio::select! {
+            () = engine.begun() => {}
+            ended = &mut sending => return Err(not_begun(ended).into()),
+        }
 
         let (stopping, stopped) = watch::channel(false);
         housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
@@ -209,6 +222,13 @@ impl Node {
         self.first_admin_key.take()
     }
 
+    /// Waits until the engine ends although nobody stopped it. Then it is broken, and the process should
+    /// end rather than accept what nobody sends: the next start finds everything.
+    pub async fn fallen(&mut self) {
+        let ended = (&mut self.sending).await;
+        tracing::error!(?ended, "the engine has ended");
+    }
+
     /// Takes no more requests, answers those under way, waits for what is in flight, and closes the
     /// store. What does not come back within the grace is left for the next start.
     pub async fn stop(self) {
@@ -232,6 +252,15 @@ impl Node {
             Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
             Err(_) => tracing::error!("the store did not close in time"),
         }
+    }
+}
+
+/// Why an engine ended before it began.
+fn not_begun(ended: Result<Result<(), StoreError>, JoinError>) -> StoreError {
+    match ended {
+        Ok(Err(error)) => error,
+        Ok(Ok(())) => StoreError::Closed,
+        Err(error) => StoreError::Unavailable(error.to_string()),
     }
 }
 
@@ -277,5 +306,30 @@ async fn make_first_admin_key(
         Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => Err(
             StoreError::Unavailable("the first admin key could not be stored".to_owned()),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::serve::node_settings;
+    use crate::config::{Config, StoreLocation};
+    use crate::engine::Phase;
+
+    #[tokio::test]
+    async fn an_engine_that_ends_by_itself_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = Config {
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            store: StoreLocation::Sqlite(directory.path().join("posthaste.db")),
+            ..Config::default()
+        };
+        let settings = node_settings(&config).expect("settings");
+        let mut node = Node::start(settings).await.expect("a node");
+        assert_eq!(node.engine.phase(), Phase::Running, "it sends by now");
+        let a_while = Duration::from_millis(1);
+        assert!(timeout(a_while, node.fallen()).await.is_err());
+        node.sending.abort();
+        node.fallen().await;
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use posthaste_core::time::Span;
 use posthaste_store::StoreSettings;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::output;
@@ -15,6 +16,10 @@ use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
 use crate::logging;
 use crate::node::{Node, NodeSettings};
+
+/// A signal that follows another so closely says the same: `timeout` and some supervisors send it to the
+/// process and then to its group, and a terminal to everything that runs in it.
+const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -39,14 +44,27 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     }
     output::print(&format!("posthaste listens on http://{}\n", node.address()))?;
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = told(&mut terminate, &mut interrupt) => {}
+        () = node.fallen() => return Err(Failure::Fallen),
     }
+    let asked = Instant::now();
     // Whoever asks twice does not want to wait.
+    let hurried = async {
+        while asked.elapsed() < SAME_WISH {
+            told(&mut terminate, &mut interrupt).await;
+        }
+    };
     tokio::select! {
         () = node.stop() => Ok(()),
-        _ = terminate.recv() => Err(Failure::Hurried),
-        _ = interrupt.recv() => Err(Failure::Hurried),
+        () = hurried => Err(Failure::Hurried),
+    }
+}
+
+/// Waits until somebody wants the server to stop.
+async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
 }
 

@@ -80,6 +80,13 @@ impl Engine {
         *self.shared.phase.borrow()
     }
 
+    /// Waits until it has looked at what is on disk.
+    pub async fn begun(&self) {
+        let mut phase = self.shared.phase.subscribe();
+        // The sender is in `shared`, so it cannot be gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Starting).await;
+    }
+
     /// Enables, pauses, disables or deletes an endpoint. Answers when that is in force and on disk: no
     /// attempt to an endpoint that was shut begins after the answer.
     pub async fn stand(

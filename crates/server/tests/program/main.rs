@@ -4,5 +4,6 @@
 mod deliver;
 mod kill;
 mod life;
+mod start;
 mod stop;
 mod support;

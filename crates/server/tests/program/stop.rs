@@ -72,3 +72,30 @@ async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
     // The attempt that our stop ended was not counted.
     assert_eq!(ledger[1].attempt(), 1);
 }
+
+// The receiver must go on while the test waits for the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_that_comes_twice_at_once_is_one_wish() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::start(|_| Answer {
+        after: Duration::from_millis(300),
+        ..Answer::status(200)
+    })
+    .await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let event = json!({"type": "a.b", "payload": 1});
+    let event = api.event("acme", event).await;
+    receiver.arrivals(1).await;
+    // So does `timeout`: first the process, then its group.
+    server.signal("TERM");
+    assert!(server.stop().success(), "what was in flight came back");
+    server.restart();
+    let delivery = event["deliveries"][0]["id"].as_str().unwrap();
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    let shown = server.api().get(&path).await.expect(200);
+    assert_eq!(shown["status"], "succeeded");
+    assert_eq!(receiver.count(), 1);
+}

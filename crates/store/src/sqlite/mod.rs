@@ -42,4 +42,5 @@ mod writer;
 pub use backup::backup;
 #[doc(hidden)]
 pub use faults::Faults;
+pub use open::recognise;
 pub use store::SqliteStore;

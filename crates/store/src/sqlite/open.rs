@@ -65,6 +65,17 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
+/// Says whether a file that exists is a store, without making, migrating or marking anything: for those
+/// who have to know before they open it.
+pub fn recognise(path: &Path) -> Result<(), OpenError> {
+    if is_empty(path)? {
+        return Ok(());
+    }
+    let explain = |error: rusqlite::Error| explain(path, &error);
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(explain)?;
+    is_claimed(&conn, path).map(|_| ())
+}
+
 /// Opens a store's file for reading.
 pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -116,10 +127,18 @@ fn inspect(path: &Path) -> Result<bool, OpenError> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(other(error)),
     }
+    is_empty(path)
+}
+
+/// Whether there is nothing in a file yet. Refuses what is no database.
+fn is_empty(path: &Path) -> Result<bool, OpenError> {
     let mut head = Vec::with_capacity(MAGIC.len());
     File::open(path)
         .and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head))
-        .map_err(other)?;
+        .map_err(|error| OpenError::Other {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
     if head.is_empty() {
         return Ok(true);
     }
@@ -134,13 +153,22 @@ fn inspect(path: &Path) -> Result<bool, OpenError> {
 
 /// Marks an empty database as ours, and refuses one that is somebody else's.
 fn claim(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    if is_claimed(conn, path)? {
+        return Ok(());
+    }
+    conn.pragma_update(None, "application_id", APPLICATION_ID)
+        .map_err(|error| explain(path, &error))
+}
+
+/// Whether a database is marked as ours. One that is not must be empty.
+fn is_claimed(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let explain = |error: rusqlite::Error| explain(path, &error);
     let number = |sql: &str| {
         conn.query_row(sql, [], |row| row.get::<_, i64>(0))
             .map_err(explain)
     };
     if number("PRAGMA application_id")? == i64::from(APPLICATION_ID) {
-        return Ok(());
+        return Ok(true);
     }
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     if tables > 0 || number("PRAGMA user_version")? > 0 {
@@ -149,8 +177,7 @@ fn claim(conn: &Connection, path: &Path) -> Result<(), OpenError> {
             why: "it is a database of another program".to_owned(),
         });
     }
-    conn.pragma_update(None, "application_id", APPLICATION_ID)
-        .map_err(explain)
+    Ok(false)
 }
 
 fn migrate(conn: &mut Connection, step: u32) -> rusqlite::Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use posthaste_core::id::EndpointId;
-use posthaste_store::sqlite::backup;
+use posthaste_store::sqlite::{backup, recognise};
 use posthaste_store::{OpenError, Store};
 
 use crate::given::{Given, NOW, event, id, open, run};
@@ -40,6 +40,7 @@ fn another_process() {
 #[test]
 fn only_its_owner_reads_it() {
     let given = Given::acme();
+    assert!(recognise(&given.path()).is_ok(), "also while it is open");
     for name in ["posthaste.db", "posthaste.db-wal", "posthaste.db.lock"] {
         let meta = std::fs::metadata(given.directory.path().join(name)).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, 0o600, "{name}");
@@ -64,6 +65,10 @@ fn what_is_not_ours_is_left_alone() {
     let before = std::fs::read(&theirs).unwrap();
     let refused = open(&theirs).err().unwrap();
     assert!(matches!(refused, OpenError::Foreign { .. }), "{refused}");
+    for theirs in [&theirs, &text] {
+        let refused = recognise(theirs).unwrap_err();
+        assert!(matches!(refused, OpenError::Foreign { .. }), "{refused}");
+    }
     assert_eq!(std::fs::read(&theirs).unwrap(), before);
     let nowhere = directory.path().join("nowhere/posthaste.db");
     let refused = open(&nowhere).err().unwrap();
