@@ -13,8 +13,18 @@ use crate::cli::serve_args::ServeArgs;
 
 const PREFIX: &str = "POSTHASTE_";
 const CONFIG_VARIABLE: &str = "POSTHASTE_CONFIG";
-/// What the commands that speak to a server are told by.
-const CLIENT_VARIABLES: [&str; 3] = ["POSTHASTE_SERVER", "POSTHASTE_KEY", "POSTHASTE_TENANT"];
+/// What the other commands are told by.
+const CLIENT_VARIABLES: [&str; 6] = [
+    "POSTHASTE_CA",
+    "POSTHASTE_KEY",
+    "POSTHASTE_RECEIVER_LISTEN",
+    "POSTHASTE_SECRET",
+    "POSTHASTE_SERVER",
+    "POSTHASTE_TENANT",
+];
+
+/// How many variables that mean nothing are told.
+const MAX_STRANGE: usize = 16;
 
 /// What one source says.
 pub(super) struct Layer {
@@ -63,13 +73,24 @@ impl Origin {
     }
 }
 
+/// What the environment says.
+pub(super) struct Environment {
+    pub(super) layer: Layer,
+    /// The file it names.
+    pub(super) file: Option<PathBuf>,
+    /// What it says that means nothing. It may be meant for somebody else, such as a script that starts
+    /// the server: so it is told, and keeps nobody from starting.
+    pub(super) strange: Vec<String>,
+}
+
 /// What the environment says, and the file it names.
 pub(super) fn environment(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     error: &mut ConfigError,
-) -> (Layer, Option<PathBuf>) {
+) -> Environment {
     let mut document = Map::new();
     let mut file = None;
+    let mut strange = Vec::new();
     let mut variables: Vec<(String, OsString)> = variables
         .into_iter()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text)))
@@ -87,14 +108,21 @@ pub(super) fn environment(
             (Some(setting), Ok(text)) => put(&mut document, setting, &text),
             (Some(_), Err(_)) => error.note(name, "is not text in UTF-8"),
             (None, _) if is_none_of_ours(&name) => {}
-            (None, _) => error.note(&name, unknown_variable(&name)),
+            (None, _) if strange.len() < MAX_STRANGE => {
+                strange.push(format!("{name} {}", unknown_variable(&name)));
+            }
+            (None, _) => {}
         }
     }
     let layer = Layer {
         document: Value::Object(document),
         origin: Origin::Environment,
     };
-    (layer, file)
+    Environment {
+        layer,
+        file,
+        strange,
+    }
 }
 
 /// Whether a variable is for the client, or was put there by Kubernetes or Docker because a service is

@@ -6,7 +6,8 @@
 //!
 //! - every mistake is told at once, each with the line, variable or flag it stands in, and what would be
 //!   right, also where a later source overrides it;
-//! - an unknown key, variable or flag is a mistake: a setting that is misspelt must not be without effect;
+//! - an unknown key or flag is a mistake: a setting that is misspelt must not be without effect. An unknown
+//!   variable is told as a warning, because others may use names that begin like ours;
 //! - no message and no `Debug` shows a key.
 //!
 //! `config.default.toml` holds every setting with its default, and says what it does.
@@ -80,6 +81,8 @@ pub struct Config {
     pub breaker: BreakerSettings,
     /// What is logged, and how.
     pub log: LogSettings,
+    /// Variables that look like settings, and are none.
+    pub strange_variables: Vec<String>,
 }
 
 /// What secrets are sealed with.
@@ -199,6 +202,7 @@ impl Default for Config {
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
             log: LogSettings::default(),
+            strange_variables: Vec::new(),
         }
     }
 }
@@ -210,15 +214,18 @@ impl Config {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Config, ConfigError> {
         let mut error = ConfigError::default();
-        let (environment, named_file) = layer::environment(environment, &mut error);
+        let environment = layer::environment(environment, &mut error);
         let flags = layer::flags(args, &mut error);
-        let file = match (&args.config, named_file) {
+        let file = match (&args.config, environment.file) {
             (Some(path), _) => file::layer(path, "--config", &mut error),
             (None, Some(path)) => file::layer(&path, "POSTHASTE_CONFIG", &mut error),
             (None, None) => None,
         };
-        let mut config = Config::default();
-        for layer in file.iter().chain([&environment, &flags]) {
+        let mut config = Config {
+            strange_variables: environment.strange,
+            ..Config::default()
+        };
+        for layer in file.iter().chain([&environment.layer, &flags]) {
             layer.apply(&mut config, &mut error);
         }
         config.check_together(&mut error);
@@ -299,7 +306,7 @@ impl Config {
 
     /// What is allowed, and still deserves a word when the server starts.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings = self.strange_variables.clone();
         let is_short = |key: &Secret| key.reveal().len() < SHORT_KEY_CHARS;
         if self.admin_key.as_ref().is_some_and(is_short) {
             warnings.push(format!(
