@@ -15,6 +15,7 @@ use super::App;
 use super::code::Code;
 use super::pace::Meter;
 use super::problem::{Noun, Problem};
+use super::quota::MonthMeter;
 use crate::chance::hash_key;
 
 /// The longest key that is looked at.
@@ -57,6 +58,8 @@ pub struct KnownTenant {
     /// The tenant.
     pub tenant: Tenant,
     pub(super) meter: Arc<Meter>,
+    /// Begins anew with every change of the tenant, and counts again then.
+    pub(super) month: MonthMeter,
 }
 
 impl App {
@@ -124,6 +127,7 @@ impl App {
         let known = Arc::new(KnownTenant {
             tenant,
             meter: self.meter_of(&id),
+            month: MonthMeter::default(),
         });
         self.tenants.put(asked, id, known.clone());
         Ok(known)

@@ -146,6 +146,12 @@ impl Call {
         body::check_json_type(&self.parts.headers)?;
         body::parse(&bytes)
     }
+
+    /// The body of a request that says all in its path: nothing, or an object with nothing in it.
+    pub async fn take_nothing(&mut self) -> Result<(), Problem> {
+        let document = self.take_json().await?;
+        body::read_object(&document, |_| Some(()))
+    }
 }
 
 #[cfg(test)]

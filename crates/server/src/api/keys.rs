@@ -11,6 +11,7 @@ use serde_json::json;
 use super::call::Call;
 use super::code::Code;
 use super::problem::{Noun, Problem};
+use super::quota::too_many_keys;
 use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
 use super::{body, form, paging};
 use crate::chance::{fresh_api_key, hash_key};
@@ -37,7 +38,7 @@ pub(super) static GROUP: Group = Group {
                 about: "The key, shown once.",
                 content: Content::Json("CreatedKey"),
             }],
-            fails: &[(403, Code::QuotaExceeded)],
+            fails: &[(429, Code::QuotaExceeded)],
             handler: |call| Box::pin(create(call)),
         },
         Route {
@@ -110,10 +111,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     };
     let existing = app.store.keys(Some(tenant.clone()), all).await?;
     if existing.items.len() >= MAX_TENANT_KEYS {
-        let detail =
-            format!("A tenant may have {MAX_TENANT_KEYS} keys. Revoke one that is not used.");
-        let problem = Problem::new(Code::QuotaExceeded, detail);
-        return Err(problem.with_status(StatusCode::FORBIDDEN));
+        return Err(too_many_keys(MAX_TENANT_KEYS));
     }
     let plain = fresh_api_key();
     let now = app.clock.wall();

@@ -246,6 +246,12 @@ impl World {
         self.request(request.body(body).unwrap()).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Answer {
+        let request = Request::patch(path).header("authorization", format!("Bearer {ADMIN}"));
+        let body = Body::from(body.to_string());
+        self.request(request.body(body).unwrap()).await
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.send(path, &body.to_string(), &[]).await
     }

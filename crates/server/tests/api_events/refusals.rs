@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use posthaste_store::StoreError;
 use serde_json::json;
 
@@ -157,6 +159,36 @@ async fn limits_are_named() {
     answer.problem(429, "quota_exceeded");
     assert!(answer.text().contains("events_per_second"));
     assert_eq!(answer.headers["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn a_month_has_only_so_many_events() {
+    let world = World::quiet().await;
+    let path = "/v1/tenants/small/events";
+    let event = json!({"type": "a", "payload": 1});
+    world.tenant(json!({"id": "small"})).await;
+    world.post(path, &event).await.ok(202);
+    // What was sent before there was a limit counts, too.
+    let plan = json!({"limits": {"events_per_month": 4}});
+    world.patch("/v1/tenants/small", &plan).await.ok(200);
+    let again = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
+    world.post(path, &again).await.ok(202);
+    world.post(path, &again).await.ok(200);
+    let batch = json!({"events": [event, event, event]});
+    let batch_path = format!("{path}/batch");
+    let refused = world.post(&batch_path, &batch).await;
+    refused.problem(429, "quota_exceeded");
+    // Neither a repetition nor what was refused has spent anything.
+    world.post(path, &event).await.ok(202);
+    world.post(path, &event).await.ok(202);
+    let refused = world.post(path, &event).await;
+    refused.problem(429, "quota_exceeded");
+    assert!(refused.text().contains("events_per_month"));
+    // From the noon of the 15th to the end of November.
+    let wait_secs = (15 * 24 + 12) * 3_600;
+    assert_eq!(refused.headers["retry-after"], wait_secs.to_string());
+    world.wall_ms.fetch_add(wait_secs * 1_000, Ordering::SeqCst);
+    world.post(path, &event).await.ok(202);
 }
 
 #[tokio::test]

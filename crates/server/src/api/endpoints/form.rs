@@ -75,9 +75,8 @@ pub(super) fn read(
     if mistakes.is_empty() {
         return Ok(beside);
     }
-    // A URL with a code of its own is told as such, unless other things are wrong too.
-    let only_url = mistakes.iter().all(|mistake| mistake.field == "url");
-    let code = refused.filter(|_| only_url).unwrap_or(Code::Invalid);
+    // A URL that is refused has a code of its own, whatever else is wrong.
+    let code = refused.unwrap_or(Code::Invalid);
     Err(Problem::invalid_as(code, mistakes))
 }
 

@@ -47,7 +47,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Json("CreatedEndpoint"),
             }],
             &[
-                (403, Code::QuotaExceeded),
+                (429, Code::QuotaExceeded),
                 (422, Code::UnsafeDestination),
                 (422, Code::InvalidUrl),
             ],
@@ -362,8 +362,7 @@ enum Wish {
 }
 
 async fn stand(mut call: Call, wish: Wish) -> Result<Response<Body>, Problem> {
-    let document = call.take_json().await?;
-    body::read_object(&document, |_| Some(()))?;
+    call.take_nothing().await?;
     let row = find(&call).await?;
     if let Some((standing, reason)) = next_standing(wish, row.standing)? {
         let engine = &call.app.engine;

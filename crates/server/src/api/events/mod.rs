@@ -162,10 +162,14 @@ async fn store(
 ) -> Result<Vec<Ingested>, Problem> {
     let count = events.len();
     app.admit_events(tenant, count as u32)?;
+    let reserved = app.reserve_events(tenant, now, count as u64).await?;
     match app.store.accept(now, events).await? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
             app.observe.accepted(fresh as u64);
+            if let Some(reserved) = reserved {
+                reserved.keep(fresh as u64);
+            }
             Ok(accepted)
         }
         Ingest::Conflict(places) => Err(conflict(count, &places)),
