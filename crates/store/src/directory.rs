@@ -2,6 +2,7 @@
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{DisableCause, Health, RateLimit, Standing, holds};
+use posthaste_core::policy::RetryPolicy;
 use posthaste_core::subscription::Pattern;
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,16 @@ pub struct Limits {
     pub max_attempts: Option<u32>,
     /// How long what is finished is kept.
     pub retention: Option<Span>,
+}
+
+impl Limits {
+    /// A policy as far as the plan allows it: it may be older than the plan, or come from the server.
+    pub fn bound(&self, mut policy: RetryPolicy) -> RetryPolicy {
+        if let Some(most) = self.max_attempts {
+            policy.max_attempts = policy.max_attempts.min(most);
+        }
+        policy
+    }
 }
 
 /// SHA-256 of a key. The key itself is nowhere.

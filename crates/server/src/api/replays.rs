@@ -79,7 +79,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Stops a replay. What it has set going already goes on; one that has ended stays as it is.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
+            takes: Takes::OptionalJson("Nothing"),
             gives: &[Gives {
                 status: 200,
                 about: "The replay as it is then.",
@@ -136,7 +136,8 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 /// `POST …/replays/{replay}/cancel`.
-async fn cancel(call: Call) -> Result<Response<Body>, Problem> {
+async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
+    call.take_nothing().await?;
     let id: ReplayId = call.id("replay", Noun::Replay)?;
     let tenant = call.tenant().tenant.id.clone();
     let now = call.app.clock.wall();

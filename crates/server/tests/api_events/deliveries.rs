@@ -205,3 +205,48 @@ async fn an_endpoint_that_is_disabled_fails_what_waits() {
     assert_eq!(shown["last_error"]["status_code"], Value::Null);
     assert_eq!(listed(&world, "error_kind=webhook_disabled").await, [id]);
 }
+
+#[tokio::test]
+async fn what_is_not_understood_is_not_done() {
+    let world = World::quiet().await;
+    world
+        .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
+        .await;
+    let id = deliver(&world, json!({"type": "a", "payload": 1})).await;
+    let replay = world.post("/v1/tenants/acme/replays", &json!({})).await;
+    let replay = replay.ok(202)["id"].as_str().unwrap().to_owned();
+    for path in [
+        format!("{DELIVERIES}/{id}/retry"),
+        format!("{DELIVERIES}/{id}/cancel"),
+        format!("/v1/tenants/acme/replays/{replay}/cancel"),
+    ] {
+        let answer = world.post(&path, &json!({"at": "noon"})).await;
+        assert_eq!(answer.problem(422, "invalid"), ["at"], "{path}");
+        let answer = world.post(&path, &json!([])).await;
+        answer.problem(422, "invalid");
+        let answer = world.send(&path, "{", &[]).await;
+        answer.problem(400, "malformed_json");
+    }
+    let shown = world.get(&format!("{DELIVERIES}/{id}")).await.ok(200);
+    assert_eq!(shown["status"], "pending");
+    let path = format!("{DELIVERIES}/{id}/retry");
+    world.post(&path, &json!({})).await.ok(202);
+}
+
+#[tokio::test]
+async fn a_plan_binds_policies_that_are_older_than_it() {
+    let world = World::busy().await;
+    let receiver = Receiver::start().await;
+    receiver.status.store(500, Ordering::SeqCst);
+    let policy = json!({"backoff": {"kind": "fixed", "interval": "1ms"}, "max_attempts": 5});
+    let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
+    world.endpoint(endpoint).await;
+    let plan = json!({"limits": {"max_attempts": 2}});
+    let changed = world.patch("/v1/tenants/acme", &plan).await;
+    changed.ok(200);
+    let id = deliver(&world, json!({"type": "a", "payload": 1})).await;
+    let shown = world.until(&id, "failed").await;
+    assert_eq!(shown["reason"], "exhausted");
+    assert_eq!(shown["max_attempts"], 2);
+    assert_eq!(shown["attempt_count"], 2);
+}

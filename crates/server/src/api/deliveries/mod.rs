@@ -93,7 +93,8 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 /// `POST …/deliveries/{delivery}/retry`.
-async fn retry(call: Call) -> Result<Response<Body>, Problem> {
+async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
+    call.take_nothing().await?;
     let app = &call.app;
     let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
     let tenant = &call.tenant().tenant.id;
@@ -120,7 +121,8 @@ async fn retry(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 /// `POST …/deliveries/{delivery}/cancel`.
-async fn cancel(call: Call) -> Result<Response<Body>, Problem> {
+async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
+    call.take_nothing().await?;
     let app = &call.app;
     let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
     let tenant = &call.tenant().tenant.id;

@@ -81,7 +81,7 @@ pub(crate) static GROUP: Group = Group {
             summary: "Tries a delivery again now: one that waits need not wait, one that has ended begins all over.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
+            takes: Takes::OptionalJson("Nothing"),
             gives: &[Gives {
                 status: 202,
                 about: "It is due now.",
@@ -101,7 +101,7 @@ pub(crate) static GROUP: Group = Group {
             summary: "Calls a delivery off that waits. One that was called off already stays so.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
+            takes: Takes::OptionalJson("Nothing"),
             gives: &[Gives {
                 status: 200,
                 about: "No attempt of it begins any more.",
