@@ -107,8 +107,8 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Delete,
             path: "/v1/tenants/{tenant}",
             name: "delete_tenant",
-            summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails.",
-            access: Access::Admin,
+            summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails. Only an admin key does that.",
+            access: Access::Tenant,
             query: &[],
             takes: Takes::Nothing,
             gives: &[Gives {
@@ -116,7 +116,7 @@ pub(super) static GROUP: Group = Group {
                 about: "It is gone. No attempt of its deliveries begins any more.",
                 content: Content::Nothing,
             }],
-            fails: &[(404, Code::NotFound)],
+            fails: &[(403, Code::Forbidden)],
             handler: |call| Box::pin(delete(call)),
         },
     ],
@@ -309,15 +309,19 @@ pub(super) fn contended() -> Problem {
 }
 
 async fn delete(call: Call) -> Result<Response<Body>, Problem> {
+    // Only of its own tenant does a key hear this much: to it there are no others.
+    call.caller.must_be_admin()?;
     let app = &call.app;
-    let id: TenantId = call.id("tenant", Noun::Tenant)?;
+    let id = call.tenant().tenant.id.clone();
     let now = app.clock.wall();
     let endpoints = app.store.delete_tenant(now, id.clone()).await?;
     app.forget_tenant(&id);
     app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
     let endpoints = endpoints.ok_or_else(|| Problem::missing(Noun::Tenant))?;
-    shut(app, endpoints).await?;
-    Ok(body::nothing())
+    let shut = shut(app, endpoints).await;
+    // Last, because what was shut is counted, too.
+    app.observe.forget(&id);
+    shut.map(|()| body::nothing())
 }
 
 /// Tells the engine of endpoints that are deleted on disk already, so that nothing is sent to them

@@ -152,6 +152,11 @@ impl Observatory {
         ledger.tenants.of(tenant).add(now, &tally);
     }
 
+    /// Forgets a tenant that is gone: another one may get its id, and is not to be judged by it.
+    pub fn forget(&self, tenant: &TenantId) {
+        self.ledger().tenants.forget(tenant);
+    }
+
     /// How an endpoint answered lately.
     pub fn endpoint(&self, endpoint: EndpointId) -> EndpointFigures {
         // The figures are worked out on a copy, so that nobody waits for the sorting.

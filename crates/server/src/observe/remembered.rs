@@ -51,6 +51,11 @@ impl<K: Hash + Eq + Clone, V: Default> Remembered<K, V> {
         self.known.get(key).map(|(_, value)| value)
     }
 
+    /// Forgets what is under a key.
+    pub fn forget(&mut self, key: &K) {
+        self.known.remove(key);
+    }
+
     fn forget_some(&mut self) {
         let share = (self.most / FORGET_SHARE).max(1);
         let mut uses: Vec<u64> = self.known.values().map(|(used, _)| *used).collect();

@@ -182,6 +182,10 @@ fn a_tenant_is_judged_by_what_is_its_own() {
     assert_eq!(ratio(Some(&bad)), (1.0, Condition::Alert));
     assert_eq!(ratio(None), (0.01, Condition::Warning));
     assert_eq!(ratio(Some(&tenant("stranger"))), (0.0, Condition::Healthy));
+    // Another one with its id begins anew; what was, was.
+    observatory.forget(&bad);
+    assert_eq!(ratio(Some(&bad)), (0.0, Condition::Healthy));
+    assert_eq!(ratio(None), (0.01, Condition::Warning));
 }
 
 #[test]

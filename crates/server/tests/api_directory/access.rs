@@ -119,6 +119,24 @@ async fn admin_routes_are_forbidden_to_a_tenants_key() {
 }
 
 #[tokio::test]
+async fn only_an_admin_deletes_a_tenant_and_others_do_not_exist() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    world.tenant("other").await;
+    for (path, status) in [
+        ("/v1/tenants/acme", 403),
+        ("/v1/tenants/other", 404),
+        ("/v1/tenants/nobody", 404),
+    ] {
+        let answer = world.call("DELETE", path, &key, Value::Null).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+    for path in ["/v1/tenants/acme", "/v1/tenants/other"] {
+        assert_eq!(world.get(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_tenants_key_reaches_its_own() {
     let world = World::new().await;
     let key = world.tenant("acme").await;
