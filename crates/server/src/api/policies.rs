@@ -1,5 +1,7 @@
 //! Retry policies: the presets, explained; any other, explained or played through.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::lane::{
@@ -12,6 +14,7 @@ use posthaste_sim::recovery::{MAX_OUTAGE, Scenario, play};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::body;
 use super::call::Call;
@@ -23,9 +26,9 @@ use crate::report::{ExplanationReport, OutageReport, PolicyReport};
 
 /// The most deliveries a simulation may have. The command line allows more: it has a machine to itself.
 pub const MAX_SIMULATED: u32 = 100_000;
-/// How many simulations may run at once. Further ones are refused, so that none keeps deliveries waiting.
+/// How many simulations may run at once, so that they do not keep deliveries waiting.
 pub const MAX_SIMULATIONS: usize = 1;
-/// How long to wait for another simulation to end.
+/// How long one waits for others to end, before it is refused; and then how long its caller should.
 const SIMULATION_WAIT: Span = Span::from_secs(2);
 
 static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);
@@ -163,8 +166,9 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
         .zip(rest)
         .map(|(policy, rest)| Scenario { policy, ..rest });
     let scenario = mistakes.into_result(scenario)?;
-    let Ok(permit) = SIMULATIONS.try_acquire() else {
-        let detail = "Another simulation is running. Send it again shortly.";
+    let wait = Duration::from_millis(SIMULATION_WAIT.as_millis());
+    let Ok(Ok(permit)) = timeout(wait, SIMULATIONS.acquire()).await else {
+        let detail = "Other simulations are running. Send it again shortly.";
         return Err(Problem::new(Code::Overloaded, detail).after(SIMULATION_WAIT));
     };
     let played = tokio::task::spawn_blocking(move || {

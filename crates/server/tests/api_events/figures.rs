@@ -128,6 +128,15 @@ async fn presets_are_explained() {
 }
 
 #[tokio::test]
+async fn two_can_look_ahead_at_once() {
+    let world = World::quiet().await;
+    let path = "/v1/policies/simulate";
+    let asked = json!({"pending": 200, "outage": "10m", "capacity": 50});
+    let (one, other) = tokio::join!(world.post(path, &asked), world.post(path, &asked));
+    assert_eq!(one.ok(200), other.ok(200));
+}
+
+#[tokio::test]
 async fn an_outage_can_be_played_through() {
     let world = World::quiet().await;
     let path = "/v1/policies/simulate";
