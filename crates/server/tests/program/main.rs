@@ -6,3 +6,4 @@ mod kill;
 mod life;
 mod stop;
 mod support;
+mod tour;

@@ -7,7 +7,7 @@ mod server;
 
 pub(crate) use api::Api;
 pub(crate) use receiver::{Answer, Receiver};
-pub(crate) use server::{ADMIN_KEY, Server};
+pub(crate) use server::{ADMIN_KEY, Server, posthaste};
 
 use std::time::Duration;
 
