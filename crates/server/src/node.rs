@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::observe::Observatory;
 use crate::replayer::Replayer;
@@ -157,10 +157,15 @@ impl Node {
             breaker,
             retry_after_cap,
         };
-        let sending = tokio::spawn({
+        let mut sending = tokio::spawn({
             let engine = engine.clone();
             async move { engine.run(engine_settings).await }
         });
+        engine.started().await;
+        if engine.phase() == Phase::Stopped {
+            // It can only have failed: nobody has told it to stop.
+            (&mut sending).await.expect("the engine does not panic")?;
+        }
 
         let (stopping, stopped) = watch::channel(false);
         housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
@@ -207,6 +212,13 @@ impl Node {
     /// The admin key that was made at the first start. It can be had once, and is stored nowhere.
     pub fn take_first_admin_key(&mut self) -> Option<String> {
         self.first_admin_key.take()
+    }
+
+    /// Waits until the engine has fallen, which it never should. What to do then is to end the process:
+    /// whatever it promised is on disk, and the next start goes on from there.
+    pub async fn fallen(&mut self) {
+        let ended = (&mut self.sending).await;
+        tracing::error!(?ended, "the engine has fallen");
     }
 
     /// Takes no more requests, answers those under way, waits for what is in flight, and closes the

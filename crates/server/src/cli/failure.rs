@@ -76,6 +76,8 @@ pub enum Failure {
     NotCopied(OpenError),
     /// The master keys cannot be changed.
     NotRotated(VaultError),
+    /// The server found something impossible and does not go on guessing.
+    Fallen,
     /// Told to stop twice, the server did not wait.
     Hurried,
 }
@@ -103,6 +105,7 @@ impl Failure {
             | Failure::NotStarted(_)
             | Failure::NotCopied(_)
             | Failure::NotRotated(_)
+            | Failure::Fallen
             | Failure::Hurried => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
             Failure::Bench(failure) => failure.exit_code(),
@@ -144,6 +147,9 @@ impl fmt::Display for Failure {
             Failure::NotStarted(error) => error.fmt(f),
             Failure::NotCopied(error) => error.fmt(f),
             Failure::NotRotated(error) => error.fmt(f),
+            Failure::Fallen => f.write_str(
+                "the engine has fallen; start the server again: nothing that was answered is lost",
+            ),
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",
             ),

@@ -41,6 +41,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = node.fallen() => return Err(Failure::Fallen),
     }
     // Whoever asks twice does not want to wait.
     tokio::select! {

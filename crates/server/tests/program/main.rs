@@ -2,6 +2,7 @@
 //! arrives. Ledgers are kept outside of it.
 
 mod deliver;
+mod full;
 mod kill;
 mod life;
 mod stop;
