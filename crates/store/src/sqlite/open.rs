@@ -19,7 +19,7 @@ const PAGE_BYTES: u32 = 4_096;
 /// A log that has grown beyond this, behind a long read, is cut when it begins again.
 const MAX_IDLE_LOG_BYTES: u32 = 128 * 1_024 * 1_024;
 /// What the writer keeps of the file in memory, in KiB.
-const WRITER_CACHE_KIB: u32 = 64 * 1_024;
+const WRITER_CACHE_KIB: u32 = 32 * 1_024;
 /// What each reader keeps.
 const READER_CACHE_KIB: u32 = 16 * 1_024;
 /// How long one connection waits for another: only a checkpoint ever makes it.
