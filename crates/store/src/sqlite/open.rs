@@ -198,4 +198,18 @@ mod tests {
         }
         assert!(is_safe_engine(rusqlite::version_number()));
     }
+
+    #[test]
+    fn a_commit_is_synced_before_it_is_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let conn = open_writer(&directory.path().join("a.db")).unwrap();
+        let synchronous: i64 = conn
+            .query_row("PRAGMA synchronous", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(synchronous, 2, "FULL");
+        let mode: String = conn
+            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
+    }
 }
