@@ -21,13 +21,13 @@ use posthaste_store::{
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::observe::Observatory;
 use crate::replayer::Replayer;
@@ -169,10 +169,10 @@ impl Node {
             let engine = engine.clone();
             async move { engine.run(engine_settings).await }
         });
-        // Nobody is told that the server is there before it sends.
-        tokio::select! {
-            () = engine.begun() => {}
-            ended = &mut sending => return Err(not_begun(ended).into()),
+        engine.started().await;
+        if engine.phase() == Phase::Stopped {
+            // It can only have failed: nobody has told it to stop.
+            (&mut sending).await.expect("the engine does not panic")?;
         }
 
         let (stopping, stopped) = watch::channel(false);
@@ -222,11 +222,11 @@ impl Node {
         self.first_admin_key.take()
     }
 
-    /// Waits until the engine ends although nobody stopped it. Then it is broken, and the process should
-    /// end rather than accept what nobody sends: the next start finds everything.
+    /// Waits until the engine has fallen, which it never should. What to do then is to end the process:
+    /// whatever it promised is on disk, and the next start goes on from there.
     pub async fn fallen(&mut self) {
         let ended = (&mut self.sending).await;
-        tracing::error!(?ended, "the engine has ended");
+        tracing::error!(?ended, "the engine has fallen");
     }
 
     /// Takes no more requests, answers those under way, waits for what is in flight, and closes the
@@ -252,15 +252,6 @@ impl Node {
             Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
             Err(_) => tracing::error!("the store did not close in time"),
         }
-    }
-}
-
-/// Why an engine ended before it began.
-fn not_begun(ended: Result<Result<(), StoreError>, JoinError>) -> StoreError {
-    match ended {
-        Ok(Err(error)) => error,
-        Ok(Ok(())) => StoreError::Closed,
-        Err(error) => StoreError::Unavailable(error.to_string()),
     }
 }
 
@@ -314,7 +305,6 @@ mod tests {
     use super::*;
     use crate::cli::serve::node_settings;
     use crate::config::{Config, StoreLocation};
-    use crate::engine::Phase;
 
     #[tokio::test]
     async fn an_engine_that_ends_by_itself_is_noticed() {

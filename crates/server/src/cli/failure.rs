@@ -76,7 +76,7 @@ pub enum Failure {
     NotCopied(OpenError),
     /// The master keys cannot be changed.
     NotRotated(VaultError),
-    /// What sends has ended for a fault of ours.
+    /// The server found something impossible and does not go on guessing.
     Fallen,
     /// Told to stop twice, the server did not wait.
     Hurried,
@@ -148,8 +148,7 @@ impl fmt::Display for Failure {
             Failure::NotCopied(error) => error.fmt(f),
             Failure::NotRotated(error) => error.fmt(f),
             Failure::Fallen => f.write_str(
-                "what sends has ended for a fault of posthaste, which the log tells of; nothing that was \
-                 accepted is lost: start the server again, and please report it",
+                "the engine has fallen; start the server again: nothing that was answered is lost",
             ),
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",

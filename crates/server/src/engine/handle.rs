@@ -80,13 +80,6 @@ impl Engine {
         *self.shared.phase.borrow()
     }
 
-    /// Waits until it has looked at what is on disk.
-    pub async fn begun(&self) {
-        let mut phase = self.shared.phase.subscribe();
-        // The sender is in `shared`, so it cannot be gone.
-        let _ = phase.wait_for(|phase| *phase != Phase::Starting).await;
-    }
-
     /// Enables, pauses, disables or deletes an endpoint. Answers when that is in force and on disk: no
     /// attempt to an endpoint that was shut begins after the answer.
     pub async fn stand(
@@ -159,6 +152,13 @@ impl Engine {
         let mut flights: Vec<DeliveryId> = self.in_flight().iter().copied().collect();
         flights.sort_unstable_by(|a, b| b.cmp(a));
         flights
+    }
+
+    /// Waits until it has looked at what is on disk, or has stopped.
+    pub async fn started(&self) {
+        let mut phase = self.shared.phase.subscribe();
+        // The sender is in `shared`, so it cannot be gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Starting).await;
     }
 
     /// Begins nothing new, and waits until what was begun is back and written down.

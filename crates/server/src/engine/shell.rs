@@ -66,7 +66,10 @@ pub struct EngineSettings {
 impl Engine {
     /// Looks at what is on disk, then sends, until it is shut down.
     pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
-        let unfinished = settings.store.unfinished_work().await?;
+        let unfinished = settings.store.unfinished_work().await;
+        let unfinished = unfinished.inspect_err(|_| {
+            self.shared.phase.send_replace(Phase::Stopped);
+        })?;
         let mut shell = Shell::new(self, settings);
         for (endpoint, due) in unfinished {
             shell.hear(Input::Work { endpoint, due });

@@ -2,8 +2,10 @@
 //! arrives. Ledgers are kept outside of it.
 
 mod deliver;
+mod full;
 mod kill;
 mod life;
 mod start;
 mod stop;
 mod support;
+mod tour;
