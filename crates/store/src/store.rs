@@ -209,8 +209,9 @@ pub trait Store: Send + Sync {
     ) -> Answer<Replay>;
 
     /// Sets the next `limit` deliveries of a running replay going. Each is set going once, however often
-    /// it ends in the meantime; one to an endpoint that is disabled or deleted is passed over and
-    /// counted. The last step says that the replay is done.
+    /// it ends in the meantime. One to an endpoint that is disabled or deleted is passed over and
+    /// counted, and so is one that no longer is as it was asked for: somebody has sent it again since.
+    /// The last step says that the replay is done.
     fn step_replay(
         &self,
         now: Timestamp,

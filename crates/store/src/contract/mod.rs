@@ -125,6 +125,7 @@ macro_rules! every_case {
                 what_failed_is_sent_again_once
                 only_what_matches_is_sent_again
                 one_that_fails_again_is_not_sent_twice
+                what_somebody_sent_again_since_is_passed_over
                 what_failed_after_the_beginning_is_not_sent
                 what_was_missed_is_sent
                 a_test_of_another_endpoint_was_not_missed
