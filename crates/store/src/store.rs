@@ -260,8 +260,8 @@ pub trait Store: Send + Sync {
     /// Notices with a number above `after`, the oldest first, at most `limit`.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
 
-    /// Removes what has been finished for long enough: one small step. Steps go round through all that
-    /// is stored.
+    /// Removes events and replays that have been finished for long enough: one small step. Steps go round
+    /// through all that is stored.
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
 
     /// Whether it can write: an empty transaction, all the way to the disk.

@@ -145,6 +145,7 @@ macro_rules! every_case {
                 a_tenant_may_keep_longer_or_shorter
                 a_removed_event_frees_its_key
                 steps_go_round
+                replays_that_ended_long_ago_go
             }
             lifetime {
                 a_closed_store_says_so
