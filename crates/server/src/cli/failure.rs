@@ -11,7 +11,7 @@ use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
 use crate::bench;
 use crate::config::ConfigError;
-use crate::node::StartError;
+use crate::node::{Breakdown, StartError};
 use crate::picture::terminal::printable;
 use crate::vault::VaultError;
 
@@ -78,6 +78,8 @@ pub enum Failure {
     NotRotated(VaultError),
     /// Told to stop twice, the server did not wait.
     Hurried,
+    /// The server ran, and can do so no more.
+    BrokenDown(Breakdown),
 }
 
 impl From<Trouble> for Failure {
@@ -103,7 +105,8 @@ impl Failure {
             | Failure::NotStarted(_)
             | Failure::NotCopied(_)
             | Failure::NotRotated(_)
-            | Failure::Hurried => 1,
+            | Failure::Hurried
+            | Failure::BrokenDown(_) => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
             Failure::Bench(failure) => failure.exit_code(),
         }
@@ -147,6 +150,7 @@ impl fmt::Display for Failure {
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",
             ),
+            Failure::BrokenDown(why) => why.fmt(f),
         }
     }
 }

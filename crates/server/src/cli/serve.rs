@@ -41,6 +41,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        why = node.broken_down() => return Err(Failure::BrokenDown(why)),
     }
     // Whoever asks twice does not want to wait.
     tokio::select! {
