@@ -167,7 +167,10 @@ impl Shared {
             let mut lease = match idle.take() {
                 Some(lease) => lease,
                 None => {
-                    let fresh = self.connector.connect(&to, &mut progress.phase).await?;
+                    // Boxed, since connecting is rare and large: else every request would carry room
+                    // for it from task to task.
+                    let connecting = self.connector.connect(&to, &mut progress.phase);
+                    let fresh = Box::pin(connecting).await?;
                     self.pool.adopt(&key, &to, fresh)
                 }
             };

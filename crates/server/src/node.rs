@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::observe::Observatory;
 use crate::replayer::Replayer;
@@ -173,10 +173,15 @@ impl Node {
             breaker,
             retry_after_cap,
         };
-        let sending = tokio::spawn({
+        let mut sending = tokio::spawn({
             let engine = engine.clone();
             async move { engine.run(engine_settings).await }
         });
+        engine.started().await;
+        if engine.phase() == Phase::Stopped {
+            // It can only have failed: nobody has told it to stop.
+            (&mut sending).await.expect("the engine does not panic")?;
+        }
 
         let (stopping, stopped) = watch::channel(false);
         let tidying = housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());

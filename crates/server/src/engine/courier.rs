@@ -105,7 +105,7 @@ impl Depot {
         } = errand;
         let card = match card {
             Some(card) => card,
-            None => self.fetch_card(&attempt).await?,
+            None => Box::pin(self.fetch_card(&attempt)).await?,
         };
         let (accepted_at, content) = match goods {
             Some(goods) => (goods.accepted_at, goods.content),

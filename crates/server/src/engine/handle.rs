@@ -164,6 +164,13 @@ impl Engine {
         self.shared.inbox.store_broken().await
     }
 
+    /// Waits until it has looked at what is on disk, or has stopped.
+    pub async fn started(&self) {
+        let mut phase = self.shared.phase.subscribe();
+        // The sender is in `shared`, so it cannot be gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Starting).await;
+    }
+
     /// Begins nothing new, and waits until what was begun is back and written down.
     pub async fn shut_down(&self) {
         self.shared.inbox.put(Message::Shutdown);

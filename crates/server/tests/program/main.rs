@@ -2,7 +2,9 @@
 //! arrives. Ledgers are kept outside of it.
 
 mod deliver;
+mod full;
 mod kill;
 mod life;
 mod stop;
 mod support;
+mod tour;

@@ -19,7 +19,7 @@ const PAGE_BYTES: u32 = 4_096;
 /// A log that has grown beyond this, behind a long read, is cut when it begins again.
 const MAX_IDLE_LOG_BYTES: u32 = 128 * 1_024 * 1_024;
 /// What the writer keeps of the file in memory, in KiB.
-const WRITER_CACHE_KIB: u32 = 64 * 1_024;
+const WRITER_CACHE_KIB: u32 = 32 * 1_024;
 /// What each reader keeps.
 const READER_CACHE_KIB: u32 = 16 * 1_024;
 /// How long one connection waits for another: only a checkpoint ever makes it.
@@ -197,5 +197,19 @@ mod tests {
             assert_eq!(is_safe_engine(version), safe, "{version}");
         }
         assert!(is_safe_engine(rusqlite::version_number()));
+    }
+
+    #[test]
+    fn a_commit_is_synced_before_it_is_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let conn = open_writer(&directory.path().join("a.db")).unwrap();
+        let synchronous: i64 = conn
+            .query_row("PRAGMA synchronous", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(synchronous, 2, "FULL");
+        let mode: String = conn
+            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
     }
 }

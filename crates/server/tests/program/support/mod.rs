@@ -6,8 +6,8 @@ mod receiver;
 mod server;
 
 pub(crate) use api::Api;
-pub(crate) use receiver::{Answer, Receiver};
-pub(crate) use server::{ADMIN_KEY, Server};
+pub(crate) use receiver::{Answer, Arrival, Receiver};
+pub(crate) use server::{ADMIN_KEY, Server, posthaste};
 
 use std::time::Duration;
 

@@ -16,19 +16,46 @@ pub(crate) struct Server {
     pub(crate) address: String,
     directory: PathBuf,
     arguments: Vec<String>,
+    disk: Disk,
+}
+
+/// What the store lies on.
+#[derive(Clone, Copy)]
+enum Disk {
+    /// Whatever is there.
+    Roomy,
+    /// A disk of so many bytes, in memory and for the server alone.
+    Small(u64),
 }
 
 impl Server {
     /// Starts a server on a store in this directory, with loopback opened, and waits until it is ready.
     pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Server {
+        Server::start_on(Disk::Roomy, directory, arguments)
+    }
+
+    /// The same on a disk of so many bytes.
+    pub(crate) fn start_on_small_disk(bytes: u64, directory: &Path) -> Server {
+        Server::start_on(Disk::Small(bytes), directory, &[])
+    }
+
+    fn start_on(disk: Disk, directory: &Path, arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        let (child, address) = launch(directory, &arguments);
+        let (child, address) = launch(disk, directory, &arguments);
         Server {
             child,
             address,
             directory: directory.to_owned(),
             arguments,
+            disk,
         }
+    }
+
+    /// A file on the server's disk, which nobody else may see.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        let inside = self.directory.strip_prefix("/").expect("an absolute path");
+        root.join(inside).join(name)
     }
 
     /// A caller with the admin's key.
@@ -57,7 +84,7 @@ impl Server {
 
     /// Starts it again, on another port.
     pub(crate) fn restart(&mut self) {
-        let (child, address) = launch(&self.directory, &self.arguments);
+        let (child, address) = launch(self.disk, &self.directory, &self.arguments);
         self.child = child;
         self.address = address;
     }
@@ -81,9 +108,25 @@ pub(crate) fn posthaste() -> Command {
     command
 }
 
-fn launch(directory: &Path, arguments: &[String]) -> (Child, String) {
+/// The program on this disk.
+fn posthaste_on(disk: Disk, directory: &Path) -> Command {
+    let program = posthaste();
+    let Disk::Small(bytes) = disk else {
+        return program;
+    };
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--map-root-user", "sh", "-c"])
+        .arg("mount -t tmpfs -o size=$0 tmpfs \"$1\" && shift && exec \"$@\"")
+        .arg(bytes.to_string())
+        .arg(directory)
+        .arg(program.get_program());
+    command
+}
+
+fn launch(disk: Disk, directory: &Path, arguments: &[String]) -> (Child, String) {
     let store = format!("sqlite:{}", directory.join("posthaste.db").display());
-    let mut child = posthaste()
+    let mut child = posthaste_on(disk, directory)
         .args(["serve", "--listen", "127.0.0.1:0", "--store", &store])
         .args(["--admin-key", ADMIN_KEY])
         .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
