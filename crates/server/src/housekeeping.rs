@@ -7,6 +7,7 @@ use std::time::Duration;
 use posthaste_core::time::Span;
 use posthaste_store::{PageRequest, Replaced, Retention, Store, StoreError};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
@@ -22,7 +23,12 @@ const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
 const PAGE: usize = 250;
 
 /// Removes what has been finished for longer than it is kept, a little at a time, until told to stop.
-pub fn start(store: Arc<dyn Store>, clock: Clock, keep: Span, mut stopped: watch::Receiver<bool>) {
+pub fn start(
+    store: Arc<dyn Store>,
+    clock: Clock,
+    keep: Span,
+    mut stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
     let retention = Retention {
         default: keep,
         step: TIDY_STEP,
@@ -43,7 +49,7 @@ pub fn start(store: Arc<dyn Store>, clock: Clock, keep: Span, mut stopped: watch
                 return;
             }
         }
-    });
+    })
 }
 
 /// Seals with the newest master key whatever was sealed with an older one, so that the older one can

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (looks at what waits) ▸ API
-//!  stop:   API takes no more ▸ requests are answered ▸ flights come back and are recorded ▸ store closes
+//!  stop:   API takes no more, engine begins no more ▸ requests are answered, flights come back and are
+//!          recorded ▸ store closes
 //! ```
 
 use std::io;
@@ -96,7 +97,22 @@ pub struct Node {
     stopping: watch::Sender<bool>,
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
+    replaying: JoinHandle<()>,
+    tidying: JoinHandle<()>,
     grace: Duration,
+}
+
+/// Why a node that ran is of no use any more. Started again, it goes on from what is on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum Breakdown {
+    /// The store cannot say whether it keeps its promises.
+    #[error("{0}; nothing that was acknowledged is lost, start the server again")]
+    Store(StoreError),
+    /// A part of it has ended that never should.
+    #[error(
+        "{0} has ended, which is a fault of posthaste; nothing that was acknowledged is lost, start the server again"
+    )]
+    Ended(&'static str),
 }
 
 impl Node {
@@ -176,7 +192,7 @@ impl Node {
         }
 
         let (stopping, stopped) = watch::channel(false);
-        housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
+        let tidying = housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
         let app = Arc::new(App::new(
             store.clone(),
             engine.clone(),
@@ -195,7 +211,7 @@ impl Node {
                 move |endpoint, due| engine.work(endpoint, due)
             }),
         );
-        tokio::spawn(replayer.run());
+        let replaying = tokio::spawn(replayer.run());
         let serving = tokio::spawn(async move {
             let stop = until(stopped);
             api::serve::serve(listener, api::router(app), &api_settings, stop).await
@@ -208,6 +224,8 @@ impl Node {
             stopping,
             serving,
             sending,
+            replaying,
+            tidying,
             grace,
         })
     }
@@ -222,17 +240,28 @@ impl Node {
         self.first_admin_key.take()
     }
 
-    /// Waits until the engine has fallen, which it never should. What to do then is to end the process:
-    /// whatever it promised is on disk, and the next start goes on from there.
-    pub async fn fallen(&mut self) {
-        let ended = (&mut self.sending).await;
-        tracing::error!(?ended, "the engine has fallen");
+    /// Waits until something has ended without which the node is of no use: it would take events and
+    /// send none. That is for whoever started it to notice, and not for whoever waits for his events.
+    pub async fn broken_down(&mut self) -> Breakdown {
+        tokio::select! {
+            why = self.engine.store_broken() => Breakdown::Store(why),
+            ended = &mut self.sending => match ended {
+                Ok(Err(why)) => Breakdown::Store(why),
+                Ok(Ok(())) | Err(_) => Breakdown::Ended("the engine"),
+            },
+            _ = &mut self.serving => Breakdown::Ended("the API"),
+            _ = &mut self.replaying => Breakdown::Ended("the replayer"),
+            _ = &mut self.tidying => Breakdown::Ended("the housekeeping"),
+        }
     }
 
-    /// Takes no more requests, answers those under way, waits for what is in flight, and closes the
-    /// store. What does not come back within the grace is left for the next start.
+    /// Takes no more requests, sends nothing new, answers what is under way, waits for what is in flight,
+    /// and closes the store. What does not come back within the grace is left for the next start.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
+        // At once, and not when every request is answered: one that is slow could use up the grace, and
+        // what was sent in the meantime would be sent again at the next start.
+        self.engine.calm_down();
         let in_flight = self.engine.flight_count();
         tracing::info!(in_flight, "stopping");
         let drained = async {
@@ -306,20 +335,34 @@ mod tests {
     use crate::cli::serve::node_settings;
     use crate::config::{Config, StoreLocation};
 
-    #[tokio::test]
-    async fn an_engine_that_ends_by_itself_is_noticed() {
-        let directory = tempfile::tempdir().expect("a directory");
+    async fn node(directory: &std::path::Path) -> Node {
         let config = Config {
             listen: "127.0.0.1:0".parse().expect("an address"),
-            store: StoreLocation::Sqlite(directory.path().join("posthaste.db")),
+            store: StoreLocation::Sqlite(directory.join("posthaste.db")),
             ..Config::default()
         };
-        let settings = node_settings(&config).expect("settings");
-        let mut node = Node::start(settings).await.expect("a node");
-        assert_eq!(node.engine.phase(), Phase::Running, "it sends by now");
-        let a_while = Duration::from_millis(1);
-        assert!(timeout(a_while, node.fallen()).await.is_err());
+        let settings = node_settings(&config).expect("they are right");
+        Node::start(settings).await.expect("it starts")
+    }
+
+    #[tokio::test]
+    async fn a_node_that_cannot_send_any_more_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut node = node(directory.path()).await;
         node.sending.abort();
-        node.fallen().await;
+        let why = node.broken_down().await;
+        assert!(matches!(why, Breakdown::Ended("the engine")), "{why}");
+        node.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_store_failed_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut node = node(directory.path()).await;
+        let failed = StoreError::Unavailable("the disk failed".to_owned());
+        node.engine.hand_over().broken(&failed);
+        let why = node.broken_down().await;
+        assert!(matches!(why, Breakdown::Store(_)), "{why}");
+        node.stop().await;
     }
 }

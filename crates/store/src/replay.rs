@@ -35,6 +35,16 @@ pub enum ReplayScope {
     Missed,
 }
 
+impl ReplayScope {
+    /// How a delivery has ended that is sent again.
+    pub fn status(self) -> StoredStatus {
+        match self {
+            ReplayScope::Ended(status) => status,
+            ReplayScope::Missed => StoredStatus::Failed,
+        }
+    }
+}
+
 /// How far a replay is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -209,8 +209,9 @@ pub trait Store: Send + Sync {
     ) -> Answer<Replay>;
 
     /// Sets the next `limit` deliveries of a running replay going. Each is set going once, however often
-    /// it ends in the meantime; one to an endpoint that is disabled or deleted is passed over and
-    /// counted. The last step says that the replay is done.
+    /// it ends in the meantime. One to an endpoint that is disabled or deleted is passed over and
+    /// counted, and so is one that no longer is as it was asked for: somebody has sent it again since.
+    /// The last step says that the replay is done.
     fn step_replay(
         &self,
         now: Timestamp,
@@ -259,8 +260,8 @@ pub trait Store: Send + Sync {
     /// Notices with a number above `after`, the oldest first, at most `limit`.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
 
-    /// Removes what has been finished for long enough: one small step. Steps go round through all that
-    /// is stored.
+    /// Removes events and replays that have been finished for long enough: one small step. Steps go round
+    /// through all that is stored.
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
 
     /// Whether it can write: an empty transaction, all the way to the disk.

@@ -12,7 +12,9 @@ use super::call::Call;
 use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::quota::too_many_keys;
-use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
+use super::route::{
+    Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
+};
 use super::{body, form, paging};
 use crate::chance::{fresh_api_key, hash_key};
 
@@ -71,7 +73,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Nothing,
             }],
             fails: &[],
-            handler: |call| Box::pin(revoke(call)),
+            handler: |call| to_the_end(revoke(call)),
         },
     ],
     schemas,

@@ -19,6 +19,18 @@ pub type Handled = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> 
 /// What does the work.
 pub type Handler = fn(Call) -> Handled;
 
+/// Lets a handler go on to its end though its caller goes away. What it has changed on disk, others
+/// must hear of: the engine of work, the caches of keys that were revoked.
+pub fn to_the_end(
+    handler: impl Future<Output = Result<Response<Body>, Problem>> + Send + 'static,
+) -> Handled {
+    let task = tokio::spawn(handler);
+    Box::pin(async move {
+        let ended = task.await;
+        ended.unwrap_or_else(|error| Err(Problem::internal(&error)))
+    })
+}
+
 /// Routes that belong together.
 pub struct Group {
     /// What they are about, in a word.
@@ -226,3 +238,26 @@ const CARRYING: &[Code] = &[
     Code::UnsupportedMediaType,
     Code::Invalid,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn what_was_begun_is_ended_though_nobody_waits() {
+        let (begin, begun) = oneshot::channel::<()>();
+        let (end, ended) = oneshot::channel::<()>();
+        let handled = to_the_end(async move {
+            let _ = begun.await;
+            let _ = end.send(());
+            Err(Problem::unauthorized())
+        });
+        drop(handled);
+        begin.send(()).expect("it still waits");
+        ended.await.expect("it ends");
+        let panics = to_the_end(async { panic!("as it was told to") });
+        let problem = panics.await.expect_err("a fault of ours");
+        assert_eq!(problem.code, Code::Internal);
+    }
+}

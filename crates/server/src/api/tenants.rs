@@ -16,7 +16,9 @@ use super::auth::Caller;
 use super::call::Call;
 use super::code::Code;
 use super::problem::{Noun, Problem};
-use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
+use super::route::{
+    Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
+};
 use super::{App, body, form, paging};
 use crate::engine::EngineError;
 
@@ -101,7 +103,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Json("Tenant"),
             }],
             fails: &[(403, Code::Forbidden), (409, Code::Contended)],
-            handler: |call| Box::pin(change(call)),
+            handler: |call| to_the_end(change(call)),
         },
         Route {
             verb: Verb::Delete,
@@ -117,7 +119,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Nothing,
             }],
             fails: &[(403, Code::Forbidden)],
-            handler: |call| Box::pin(delete(call)),
+            handler: |call| to_the_end(delete(call)),
         },
     ],
     schemas,

@@ -11,7 +11,7 @@ use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
 use crate::bench;
 use crate::config::ConfigError;
-use crate::node::StartError;
+use crate::node::{Breakdown, StartError};
 use crate::picture::terminal::printable;
 use crate::vault::VaultError;
 
@@ -76,10 +76,10 @@ pub enum Failure {
     NotCopied(OpenError),
     /// The master keys cannot be changed.
     NotRotated(VaultError),
-    /// The server found something impossible and does not go on guessing.
-    Fallen,
     /// Told to stop twice, the server did not wait.
     Hurried,
+    /// The server ran, and can do so no more.
+    BrokenDown(Breakdown),
 }
 
 impl From<Trouble> for Failure {
@@ -105,8 +105,8 @@ impl Failure {
             | Failure::NotStarted(_)
             | Failure::NotCopied(_)
             | Failure::NotRotated(_)
-            | Failure::Fallen
-            | Failure::Hurried => 1,
+            | Failure::Hurried
+            | Failure::BrokenDown(_) => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
             Failure::Bench(failure) => failure.exit_code(),
         }
@@ -147,12 +147,10 @@ impl fmt::Display for Failure {
             Failure::NotStarted(error) => error.fmt(f),
             Failure::NotCopied(error) => error.fmt(f),
             Failure::NotRotated(error) => error.fmt(f),
-            Failure::Fallen => f.write_str(
-                "the engine has fallen; start the server again: nothing that was answered is lost",
-            ),
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",
             ),
+            Failure::BrokenDown(why) => why.fmt(f),
         }
     }
 }

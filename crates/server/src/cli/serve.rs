@@ -45,7 +45,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     output::print(&format!("posthaste listens on http://{}\n", node.address()))?;
     tokio::select! {
         () = told(&mut terminate, &mut interrupt) => {}
-        () = node.fallen() => return Err(Failure::Fallen),
+        why = node.broken_down() => return Err(Failure::BrokenDown(why)),
     }
     let asked = Instant::now();
     // Whoever asks twice does not want to wait.

@@ -181,6 +181,13 @@ impl Cards {
         !std::mem::replace(&mut entry.reading, true)
     }
 
+    /// What a reading under way will bring may be outdated: another will follow it.
+    pub(super) fn doubt_reading(&mut self, endpoint: EndpointId) {
+        if let Some(entry) = self.entries.get_mut(&endpoint) {
+            entry.again = entry.reading;
+        }
+    }
+
     /// Takes in what was read. Says whether to read again.
     pub(super) fn end_reading(&mut self, endpoint: EndpointId, card: Option<Arc<Card>>) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
@@ -197,13 +204,11 @@ impl Cards {
         false
     }
 
-    /// Those of a tenant's endpoints that are at hand.
+    /// Those of a tenant's endpoints that are at hand, and those being read, which may be its.
     pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<EndpointId> {
         let theirs = |entry: &Entry| {
-            entry
-                .card
-                .as_ref()
-                .is_some_and(|card| card.tenant == *tenant)
+            let card = entry.card.as_ref();
+            card.map_or(entry.reading, |card| card.tenant == *tenant)
         };
         let theirs = self.entries.iter().filter(|(_, entry)| theirs(entry));
         theirs.map(|(endpoint, _)| *endpoint).collect()

@@ -117,8 +117,8 @@ impl Chronicle {
         tracing::warn!(endpoint = %notice.endpoint, news = notice.news.name(), "news of an endpoint");
     }
 
-    /// A record could not be written.
+    /// Records cannot be written any more.
     pub(super) fn record_failed(&self, error: &StoreError) {
-        tracing::error!(%error, "a result could not be written down; it is kept and will be written as soon as that works");
+        tracing::error!(%error, "results cannot be written down; they are kept and will be written as soon as that works");
     }
 }

@@ -32,7 +32,7 @@ pub enum Phase {
     Starting,
     /// It sends.
     Running,
-    /// Everything it had begun is back and written down, and it begins nothing more.
+    /// It has ended: it begins nothing more, and hears nothing more.
     Stopped,
 }
 
@@ -154,6 +154,16 @@ impl Engine {
         flights
     }
 
+    /// Begins nothing new from now on. Whoever asks for something is still answered.
+    pub fn calm_down(&self) {
+        self.shared.inbox.put(Message::CalmDown);
+    }
+
+    /// Waits until the store can no longer say whether it keeps its promises.
+    pub async fn store_broken(&self) -> StoreError {
+        self.shared.inbox.store_broken().await
+    }
+
     /// Waits until it has looked at what is on disk, or has stopped.
     pub async fn started(&self) {
         let mut phase = self.shared.phase.subscribe();
@@ -186,6 +196,16 @@ impl Engine {
 impl Default for Engine {
     fn default() -> Engine {
         Engine::new()
+    }
+}
+
+/// Marks the end of the engine, however it ends: nobody waits for an answer any more.
+pub(super) struct Ending(pub(super) Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.phase.send_replace(Phase::Stopped);
+        self.0.inbox.close();
     }
 }
 

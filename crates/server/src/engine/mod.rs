@@ -8,7 +8,9 @@
 //!   nothing is counted;
 //! - every question of the dispatcher is answered, however often the store must be asked;
 //! - whoever asked for something is answered when it is on disk;
-//! - on [`Engine::shut_down`] nothing new begins, and what was begun is written down.
+//! - from [`Engine::calm_down`] on nothing new begins; with [`Engine::shut_down`] it ends, once what was
+//!   begun is written down;
+//! - however it ends, whoever asks it for something is told so and does not wait.
 //!
 //! ```text
 //!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
@@ -20,6 +22,7 @@
 mod cards;
 mod chronicle;
 mod courier;
+mod decrees;
 mod handle;
 mod inbox;
 mod pantry;

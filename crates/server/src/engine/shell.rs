@@ -22,7 +22,8 @@ use tokio::time::{sleep, timeout};
 use super::cards::{Cards, House, Loaded};
 use super::chronicle::{Chronicle, Story};
 use super::courier::{Depot, Errand, Return};
-use super::handle::{Cancelled, Engine, EngineError, Phase, Shared};
+use super::decrees::{Decree, Decrees};
+use super::handle::{Cancelled, Ending, Engine, EngineError, Phase, Shared};
 use super::inbox::Message;
 use super::pantry::{Goods, Pantry};
 use super::waiting::{Petition, Waiting};
@@ -31,7 +32,7 @@ use crate::observe::Observatory;
 use crate::vault::Vault;
 
 /// How long to wait before the store is asked again for what it could not tell.
-const STORE_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const STORE_PAUSE: Duration = Duration::from_millis(500);
 /// How many deliveries are failed in one transaction when an endpoint is disabled.
 const SWEEP_STEP: usize = 1_000;
 /// The longest sleep, after which the clocks are looked at again: the wall clock may have been moved.
@@ -66,17 +67,14 @@ pub struct EngineSettings {
 impl Engine {
     /// Looks at what is on disk, then sends, until it is shut down.
     pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
-        let unfinished = settings.store.unfinished_work().await;
-        let unfinished = unfinished.inspect_err(|_| {
-            self.shared.phase.send_replace(Phase::Stopped);
-        })?;
+        let _ending = Ending(self.shared.clone());
+        let unfinished = settings.store.unfinished_work().await?;
         let mut shell = Shell::new(self, settings);
         for (endpoint, due) in unfinished {
             shell.hear(Input::Work { endpoint, due });
         }
         self.shared.phase.send_replace(Phase::Running);
         shell.run().await;
-        self.shared.phase.send_replace(Phase::Stopped);
         Ok(())
     }
 }
@@ -116,9 +114,15 @@ struct Shell {
     cards: Cards,
     pantry: Pantry,
     waiting: Waiting,
+    decrees: Decrees,
     flights: FxHashMap<Ticket, Flight>,
     commands: Vec<Command>,
+    /// Nothing is under way that was sent, and nothing will be.
     drained: bool,
+    /// Nobody needs an answer any more.
+    leaving: bool,
+    /// The last record could not be written.
+    unwritten: bool,
 }
 
 impl Shell {
@@ -144,15 +148,19 @@ impl Shell {
             cards: Cards::default(),
             pantry: Pantry::default(),
             waiting: Waiting::default(),
+            decrees: Decrees::default(),
             flights: FxHashMap::default(),
             commands: Vec::new(),
             drained: false,
+            leaving: false,
+            unwritten: false,
         }
     }
 
     async fn run(&mut self) {
         let mut messages = Vec::new();
-        while !self.drained {
+        // Somebody may have called something off since everything was back.
+        while !(self.leaving && self.drained && self.dispatcher.flight_count() == 0) {
             self.shared.inbox.empty_into(&mut messages);
             if messages.is_empty() {
                 self.rest().await;
@@ -214,7 +222,25 @@ impl Shell {
             Message::Census { reply } => {
                 let _ = reply.send(Ok(self.dispatcher.breakers()));
             }
-            Message::Shutdown => self.hear(Input::Shutdown),
+            Message::Stood {
+                endpoint,
+                decree,
+                result,
+            } => {
+                if self.decrees.stood(&self.depot, endpoint, decree, result) {
+                    // A reading that is under way may have begun before this was written.
+                    self.cards.doubt_reading(endpoint);
+                }
+            }
+            Message::StandAgain { endpoint, decree } => {
+                self.decrees
+                    .proclaim(&self.depot, endpoint, decree, Vec::new());
+            }
+            Message::CalmDown => self.hear(Input::Shutdown),
+            Message::Shutdown => {
+                self.leaving = true;
+                self.hear(Input::Shutdown);
+            }
         }
     }
 
@@ -239,7 +265,7 @@ impl Shell {
                 endpoint,
                 standing,
                 health,
-            } => self.stands(now, endpoint, standing, health),
+            } => self.stands(endpoint, standing, health),
             Command::TooLateToCancel(delivery) => {
                 self.waiting
                     .answer_cancel(delivery, &Ok(Cancelled::TooLate));
@@ -334,6 +360,9 @@ impl Shell {
     fn record(&mut self, now: Now, ticket: Ticket, record: Record) {
         let detail = match &record {
             Record::Attempt(attempt) => {
+                if attempt.disable.is_some() {
+                    self.decrees.disabled(attempt.delivery.facts().endpoint);
+                }
                 let flight = self.flights.get_mut(&ticket);
                 let flight = flight.expect("what is recorded was sent");
                 let lag = flight
@@ -372,13 +401,17 @@ impl Shell {
     fn recorded(&mut self, ticket: Ticket, result: Result<Written, StoreError>) {
         match result {
             Ok(written) => {
+                self.unwritten = false;
                 if let Some(flight) = self.land(ticket) {
                     self.tell(flight, written);
                 }
                 self.hear(Input::Recorded { ticket });
             }
             Err(error) => {
-                self.chronicle.record_failed(&error);
+                // Said once: there may be thousands, and each is tried again and again.
+                if !std::mem::replace(&mut self.unwritten, true) {
+                    self.chronicle.record_failed(&error);
+                }
                 if let Some(flight) = self.flights.get(&ticket) {
                     // The dispatcher goes on trying; whoever waits should not have to.
                     let answer = Err(EngineError::Store(error));
@@ -440,7 +473,7 @@ impl Shell {
 
     fn loaded(&mut self, loaded: Loaded) {
         let Loaded { endpoint, found } = loaded;
-        let Some((introduction, card)) = found else {
+        let Some((mut introduction, card)) = found else {
             if self.cards.end_reading(endpoint, None) {
                 self.read_endpoint(endpoint);
                 return;
@@ -459,6 +492,7 @@ impl Shell {
         if self.cards.end_reading(endpoint, Some(card)) {
             self.read_endpoint(endpoint);
         } else {
+            self.decrees.amend(&mut introduction);
             self.hear(Input::Introduced(introduction));
         }
     }
@@ -523,13 +557,7 @@ impl Shell {
     }
 
     /// Writes down how an endpoint stands, then answers those who asked for it.
-    fn stands(
-        &mut self,
-        now: Now,
-        endpoint: EndpointId,
-        standing: Standing,
-        health: Option<Health>,
-    ) {
+    fn stands(&mut self, endpoint: EndpointId, standing: Standing, health: Option<Health>) {
         let petitions = self.waiting.take_standing(endpoint);
         let reason = match standing {
             Standing::Disabled => {
@@ -545,15 +573,14 @@ impl Shell {
         {
             self.depot.client.forget(&card.pool_key);
         }
-        let store = &self.depot.store;
-        let written = store.set_standing(now.wall, endpoint, standing, reason, health);
-        tokio::spawn(async move {
-            let answer = written.await.map(|_| ()).map_err(EngineError::Store);
-            for petition in petitions {
-                // Whoever has gone away does not mind.
-                let _ = petition.reply.send(answer.clone());
-            }
-        });
+        let decree = Decree {
+            standing,
+            reason,
+            health,
+        };
+        let number = self.decrees.issue(endpoint, decree);
+        self.decrees
+            .proclaim(&self.depot, endpoint, number, petitions);
     }
 }
 

@@ -11,7 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use posthaste_core::address::EgressRules;
-use posthaste_core::delivery::Status;
+use posthaste_core::delivery::{DeadReason, Delivery, Facts, Status};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::id::{DeliveryId, EndpointId, Mint, TenantId};
@@ -21,15 +21,15 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
-    Content, Endpoint, Ingest, Limits as PlanLimits, NewEvent, Store, StoreError, StoreSettings,
-    StoredDelivery, Tenant,
+    Content, DisabledReason, Endpoint, HandedOver, Ingest, Limits as PlanLimits, NewEvent, Store,
+    StoreError, StoreSettings, StoredDelivery, Tenant,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Cancelled, Engine, EngineSettings};
+use super::{Cancelled, Engine, EngineError, EngineSettings, Phase};
 use crate::clock::Clock;
 use crate::observe::Observatory;
 use crate::signing_keys::SigningKeyring;
@@ -387,6 +387,70 @@ async fn results_are_kept_while_they_cannot_be_written() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_written_of_a_standing_holds_and_is_written_later() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    world.store.fail_writes(Some(StoreError::Full));
+    let disabled = world.engine.stand(endpoint, Standing::Disabled, None);
+    assert_eq!(disabled.await, Err(EngineError::Store(StoreError::Full)));
+    world.store.fail_writes(None);
+    // As far as the store knows it is still enabled.
+    let delivery = world.events(1).await[0];
+    let failed = world.until(delivery, Status::Failed).await;
+    let reason = failed.delivery.state().dead_reason();
+    assert_eq!(reason, Some(DeadReason::EndpointDisabled));
+    let written = async {
+        loop {
+            let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+            if row.standing == Standing::Disabled {
+                return row.disabled_reason;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let reason = timeout(PATIENCE, written).await.expect("it is written");
+    assert_eq!(reason, Some(DisabledReason::Manual));
+    assert_eq!(receiver.count(), 0);
+}
+
+#[tokio::test]
+async fn whoever_asks_a_fallen_engine_is_told() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let delivery = world.events(1).await[0];
+    let ended = world.until(delivery, Status::Succeeded).await;
+    // What has ended is never handed over: a broken invariant ends the engine.
+    world.engine.hand_over().accepted(vec![HandedOver {
+        delivery: Delivery::restore(
+            Facts {
+                id: DeliveryId(1),
+                ..ended.delivery.facts().clone()
+            },
+            ended.delivery.state(),
+        ),
+        accepted_at: ended.created_at,
+        content: Arc::new(Content {
+            event_type: ended.event_type,
+            content_type: None,
+            payload: Bytes::new(),
+        }),
+        received: None,
+    }]);
+    let told = async {
+        assert_eq!(world.engine.lane(endpoint).await, Err(EngineError::Stopped));
+        assert_eq!(world.engine.phase(), Phase::Stopped);
+        world.engine.shut_down().await;
+    };
+    timeout(PATIENCE, told).await.expect("nobody waits");
+}
+
+#[tokio::test]
 async fn a_changed_url_is_followed_at_once() {
     let world = World::start().await;
     let (old, new) = (Receiver::start().await, Receiver::start().await);
@@ -441,4 +505,31 @@ async fn a_shutdown_waits_for_what_flies_and_leaves_the_rest() {
     }
     assert_eq!(ended, receiver.count(), "what was sent is written down");
     assert!(ended < 30, "nothing new was begun");
+}
+
+#[tokio::test]
+async fn a_calm_engine_begins_nothing_and_still_answers() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    receiver.answers.send_replace(false);
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let first = world.events(10).await;
+    receiver.arrivals(10).await;
+    world.engine.calm_down();
+    let later = world.events(5).await;
+    receiver.answers.send_replace(true);
+    for delivery in first {
+        world.until(delivery, Status::Succeeded).await;
+    }
+    let cancelled = world.engine.cancel(endpoint, later[0]).await;
+    assert_eq!(cancelled, Ok(Cancelled::Done));
+    let paused = world.engine.stand(endpoint, Standing::Paused, None);
+    assert_eq!(paused.await, Ok(()));
+    let stopped = timeout(PATIENCE, world.engine.shut_down());
+    stopped.await.expect("it stops");
+    assert_eq!(receiver.count(), 10);
+    let left = world.show(later[1]).await;
+    assert_eq!(left.delivery.facts().attempts, 0);
 }

@@ -1,11 +1,13 @@
 //! Proper stops: nothing is lost, and nothing arrives twice.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::support::{Answer, Receiver, Server};
+use super::support::{ADMIN_KEY, Answer, Receiver, Server};
 
 // The receiver must go on while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,6 +48,51 @@ async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
     }
     assert_eq!(arrivals.len(), 60);
     assert!(arrivals.values().all(|count| *count == 1), "{arrivals:?}");
+}
+
+/// A request whose body never comes, for as long as the connection is kept.
+fn half_a_request(server: &Server) -> TcpStream {
+    let mut connection = TcpStream::connect(&server.address).expect("it listens");
+    write!(
+        connection,
+        "POST /v1/tenants/acme/events HTTP/1.1\r\nhost: it\r\nauthorization: Bearer {ADMIN_KEY}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+    )
+    .expect("it takes a head");
+    connection
+}
+
+// The receiver must go on while the test waits for the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_never_ends_makes_no_duplicates() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &["--grace", "1s"]);
+    let receiver = Receiver::start(|_| Answer {
+        after: Duration::from_millis(50),
+        ..Answer::status(200)
+    })
+    .await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = json!({"url": receiver.url(), "max_in_flight": 3});
+    api.endpoint("acme", endpoint).await;
+    let events: Vec<_> = (0..150)
+        .map(|number| json!({"type": "a.b", "payload": number}))
+        .collect();
+    let batch = json!({ "events": events });
+    let path = "/v1/tenants/acme/events/batch";
+    api.post(path, batch).await.expect(202);
+    let half = half_a_request(&server);
+    receiver.arrivals(10).await;
+    assert!(server.stop().success());
+    drop(half);
+    server.restart();
+    receiver.arrivals(150).await;
+    let mut api = server.api();
+    let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
+    let all = |body: &serde_json::Value| body["data"].as_array().map(Vec::len) == Some(150);
+    api.until(path, all).await;
+    assert_eq!(receiver.ledger().len(), 150, "each arrived once");
 }
 
 // The receiver must go on while the test waits for the process.

@@ -125,6 +125,7 @@ macro_rules! every_case {
                 what_failed_is_sent_again_once
                 only_what_matches_is_sent_again
                 one_that_fails_again_is_not_sent_twice
+                what_somebody_sent_again_since_is_passed_over
                 what_failed_after_the_beginning_is_not_sent
                 what_was_missed_is_sent
                 a_test_of_another_endpoint_was_not_missed
@@ -144,6 +145,7 @@ macro_rules! every_case {
                 a_tenant_may_keep_longer_or_shorter
                 a_removed_event_frees_its_key
                 steps_go_round
+                replays_that_ended_long_ago_go
             }
             lifetime {
                 a_closed_store_says_so

@@ -9,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use super::Harness;
 use super::given::{World, all, answered, at, endpoint, event, id, kind, set};
 use crate::{
-    DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
+    DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, Retried,
     StoredStatus, Written,
 };
 
@@ -255,6 +255,37 @@ pub(super) async fn one_that_fails_again_is_not_sent_twice(harness: &dyn Harness
     assert_eq!(read(&world, replay.id).await.replayed, 6);
     for delivery in sent {
         assert_eq!(world.find(delivery).await.1.len(), 2, "each went once more");
+    }
+}
+
+pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let sent = failed_ones(&world, 4).await;
+    for filter in [ended(StoredStatus::Failed), missed(made, at(0))] {
+        let replay = begin(&world, at(200), filter).await;
+        assert_eq!(replay.total, 4);
+        // By hand: one has arrived by now, one was called off, one still waits.
+        for delivery in &sent[..3] {
+            let retried = world.store.retry(at(201), id("acme"), *delivery).await;
+            assert_eq!(retried, Ok(Retried::Replayed { endpoint: made }));
+        }
+        world.succeed(sent[0], at(202)).await;
+        assert_eq!(world.cancel(sent[1], at(202)).await, Written::Applied);
+        let (replay, endpoints) = finish(&world, at(300), replay.id).await;
+        assert_eq!((replay.replayed, endpoints), (4, vec![made]));
+        assert_eq!(world.status(sent[0]).await, Status::Succeeded);
+        assert_eq!(world.status(sent[1]).await, Status::Cancelled);
+        assert_eq!(world.delivery(sent[2]).await.wanted_at(), Some(at(201)));
+        assert_eq!(world.delivery(sent[3]).await.wanted_at(), Some(at(300)));
+        // Back to how it was.
+        for delivery in &sent[..2] {
+            let retried = world.store.retry(at(400), id("acme"), *delivery).await;
+            assert_eq!(retried, Ok(Retried::Replayed { endpoint: made }));
+        }
+        for delivery in &sent {
+            world.fail(*delivery, at(401)).await;
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::given::{DAY, World, at, event, id, keyed, tenant};
+use super::given::{DAY, World, all, at, event, id, keyed, tenant};
+use super::replaying;
 use crate::{DeliveryFilter, EventFilter, Limits, Tenant, Written};
 
 const EVER: u64 = 1_000 * DAY;
@@ -129,4 +130,39 @@ pub(super) async fn steps_go_round(harness: &dyn Harness) {
         world.succeed(*delivery, at(2 * DAY)).await;
     }
     assert_eq!(world.tidy(at(4 * DAY), DAY).await, 2);
+}
+
+pub(super) async fn replays_that_ended_long_ago_go(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let done = replaying::failed(&world, at(0)).await;
+    let step = world.store.step_replay(at(DAY), done.id, 1).await;
+    assert_eq!(
+        step.unwrap().unwrap().replay.status,
+        crate::ReplayStatus::Done
+    );
+    let cancelled = replaying::failed(&world, at(0)).await;
+    let cancel = world
+        .store
+        .cancel_replay(at(2 * DAY), id("acme"), cancelled.id);
+    assert!(cancel.await.unwrap().is_some());
+    let running = replaying::failed(&world, at(0)).await;
+    let mut left = Vec::new();
+    for now in [DAY + DAY - 1_000, 2 * DAY + 1_000, EVER] {
+        world.tidy(at(now), DAY).await;
+        let listed = all(9, |page| world.store.replays(id("acme"), page)).await;
+        left.push(listed.iter().map(|it| it.id).collect::<Vec<_>>());
+    }
+    assert_eq!(
+        left,
+        [
+            vec![running.id, cancelled.id, done.id],
+            vec![running.id, cancelled.id],
+            vec![running.id]
+        ]
+    );
+    let world = world.reopened().await;
+    assert!(
+        replaying::failed(&world, at(0)).await.id > running.id,
+        "ids are not used again"
+    );
 }

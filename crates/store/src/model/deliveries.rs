@@ -252,15 +252,19 @@ fn matches(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
 }
 
 pub(super) fn is_shown_as(stored: &StoredDelivery, status: StoredStatus) -> bool {
-    let wanted = match status {
+    stored.shown_status() == named(status)
+}
+
+/// The status that is looked for.
+pub(super) fn named(status: StoredStatus) -> Status {
+    match status {
         StoredStatus::Pending => Status::Pending,
         StoredStatus::Retrying => Status::Retrying,
         StoredStatus::Held => Status::Held,
         StoredStatus::Succeeded => Status::Succeeded,
         StoredStatus::Failed => Status::Failed,
         StoredStatus::Cancelled => Status::Cancelled,
-    };
-    stored.shown_status() == wanted
+    }
 }
 
 impl Tables {

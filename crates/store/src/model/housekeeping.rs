@@ -4,11 +4,11 @@ use std::ops::Bound;
 
 use posthaste_core::delivery::Status;
 use posthaste_core::dispatcher::News;
-use posthaste_core::id::{EndpointId, EventId, TenantId};
-use posthaste_core::time::Timestamp;
+use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
+use posthaste_core::time::{Span, Timestamp};
 use serde_json::{Value, json};
 
-use super::tables::Tables;
+use super::tables::{Owner, ReplayRow, Tables};
 use crate::{Counts, NoticeEntry, Retention, Tidied};
 
 impl Tables {
@@ -74,21 +74,42 @@ impl Tables {
         for event in &old {
             self.remove(*event);
         }
+        if !more {
+            self.remove_replays(now, retention);
+        }
         Tidied {
             events: old.len(),
             more,
         }
     }
 
-    /// Whether everything about an event ended long enough ago. What is left of a tenant that was
-    /// deleted is kept for as long as the server's default.
+    fn remove_replays(&mut self, now: Timestamp, retention: Retention) {
+        let is_old = |row: &ReplayRow| {
+            let keep = self.kept_for(retention, &row.replay.tenant, row.owner);
+            let ended_at = row.replay.finished_at;
+            ended_at.is_some_and(|ended_at| ended_at.after(keep) <= now)
+        };
+        let rows = self.replays.iter().filter(|(_, row)| is_old(row));
+        let old: Vec<ReplayId> = rows.map(|(id, _)| *id).collect();
+        for replay in old {
+            self.replays.remove(&replay);
+        }
+    }
+
+    /// How long what belongs to a tenant is kept. What is left of one that was deleted is kept for as
+    /// long as the server's default.
+    fn kept_for(&self, retention: Retention, tenant: &TenantId, owner: Owner) -> Span {
+        self.tenants
+            .get(tenant)
+            .filter(|tenant| tenant.owner == owner)
+            .and_then(|tenant| tenant.tenant.limits.retention)
+            .unwrap_or(retention.default)
+    }
+
+    /// Whether everything about an event ended long enough ago.
     fn is_old(&self, now: Timestamp, retention: Retention, event: EventId) -> bool {
         let row = &self.events[&event];
-        let limits = self.tenants.get(&row.tenant);
-        let keep = limits
-            .filter(|tenant| tenant.owner == row.owner)
-            .and_then(|tenant| tenant.tenant.limits.retention)
-            .unwrap_or(retention.default);
+        let keep = self.kept_for(retention, &row.tenant, row.owner);
         let deliveries = self.deliveries.values().map(|row| &row.delivery);
         let mut ends = deliveries
             .filter(|delivery| delivery.facts().event == event)

@@ -8,6 +8,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::Timestamp;
 
+use super::deliveries::named;
 use super::events::within;
 use super::tables::{ReplayRow, Tables, Target, page};
 use crate::{
@@ -51,10 +52,7 @@ impl Tables {
 
     /// What a replay will send, the oldest event first.
     fn targets(&self, tenant: &TenantId, filter: &ReplayFilter) -> BTreeSet<Target> {
-        let status = match filter.scope {
-            ReplayScope::Ended(status) => status,
-            ReplayScope::Missed => StoredStatus::Failed,
-        };
+        let status = filter.scope.status();
         let ended = match status {
             StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => true,
             StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => false,
@@ -125,7 +123,7 @@ impl Tables {
     }
 
     /// Counts everything it comes to: what it sets going, and what it passes over since its endpoint
-    /// takes no part, since it waits already, or since it has been removed.
+    /// takes no part, since it is no longer as it was asked for, or since it has been removed.
     pub(super) fn step_replay(
         &mut self,
         now: Timestamp,
@@ -133,6 +131,7 @@ impl Tables {
         limit: usize,
     ) -> Option<ReplayStep> {
         let row = self.replays.get_mut(&replay)?;
+        let scope = row.replay.filter.scope;
         let mut endpoints = BTreeSet::new();
         if row.replay.status == ReplayStatus::Running {
             let step = limit.min(row.left.len());
@@ -143,7 +142,7 @@ impl Tables {
                 row.replay.finished_at = Some(now);
             }
             for target in targets {
-                if self.set_going(now, target) {
+                if self.set_going(now, scope, target) {
                     endpoints.insert(target.endpoint);
                 }
             }
@@ -155,7 +154,7 @@ impl Tables {
     }
 
     /// Says whether something waits for the endpoint that did not before.
-    fn set_going(&mut self, now: Timestamp, target: Target) -> bool {
+    fn set_going(&mut self, now: Timestamp, scope: ReplayScope, target: Target) -> bool {
         match self.standing(target.endpoint) {
             Standing::Enabled | Standing::Paused => {}
             Standing::Disabled | Standing::Deleted => return false,
@@ -176,7 +175,12 @@ impl Tables {
         };
         let give_up_after = self.give_up_after(target.endpoint);
         let row = self.deliveries.get_mut(&id).expect("it was found");
-        row.delivery.replay(now, give_up_after).is_ok()
+        if row.delivery.status() != named(scope.status()) {
+            return false;
+        }
+        let replayed = row.delivery.replay(now, give_up_after);
+        replayed.expect("only what has ended is asked for");
+        true
     }
 
     pub(super) fn cancel_replay(

@@ -8,6 +8,7 @@ use rusqlite::ffi;
 #[derive(Debug, Default)]
 pub struct Faults {
     fail_commit: AtomicBool,
+    fail_begin: AtomicBool,
     max_pages: AtomicU32,
     commits: AtomicU64,
     operations: AtomicU64,
@@ -17,6 +18,11 @@ impl Faults {
     /// The next commit fails as if the disk had.
     pub fn fail_next_commit(&self) {
         self.fail_commit.store(true, Ordering::SeqCst);
+    }
+
+    /// The next transaction finds the file in somebody else's hands.
+    pub fn fail_next_begin(&self) {
+        self.fail_begin.store(true, Ordering::SeqCst);
     }
 
     /// The file may not grow beyond so many pages; 0 lifts the limit.
@@ -32,6 +38,16 @@ impl Faults {
     /// How many operations they held.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn before_begin(&self) -> rusqlite::Result<()> {
+        if self.fail_begin.swap(false, Ordering::SeqCst) {
+            return Err(rusqlite::Error::SqliteFailure(
+                ffi::Error::new(ffi::SQLITE_BUSY),
+                Some("the file is locked, as it was told to be".to_owned()),
+            ));
+        }
+        Ok(())
     }
 
     pub(super) fn before_commit(&self) -> rusqlite::Result<()> {

@@ -4,7 +4,7 @@
 //! runs again in a transaction of its own, so that only the guilty one fails. What an operation changes
 //! in memory therefore waits in [`Effects`], or can be put back, until the commit is through.
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::counts::Changes;
 use super::history::History;
@@ -127,8 +127,16 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 }
 
 /// Whether, after this error of a commit, nobody can say what is on disk.
+///
+/// A write that failed, as where a quota is used up, left out at least the end of the transaction, and
+/// without its end it does not count. After anything else, and above all after a failed fsync, all of it
+/// may be there.
 pub(super) fn is_doubt(error: &rusqlite::Error) -> bool {
-    is_damage(error) || error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+    let failed_write = error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_WRITE);
+    is_damage(error)
+        || error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) && !failed_write
 }
 
 /// A number kept by name.
@@ -150,5 +158,25 @@ impl Scene<'_> {
         let no = number(self.conn, meta::LAST_NO)? + 1;
         set_number(self.conn, meta::LAST_NO, no)?;
         Ok(no)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_on_disk_is_in_doubt() {
+        for (code, doubt) in [
+            (ffi::SQLITE_IOERR_FSYNC, true),
+            (ffi::SQLITE_IOERR_SHMSIZE, true),
+            (ffi::SQLITE_CORRUPT, true),
+            (ffi::SQLITE_IOERR_WRITE, false),
+            (ffi::SQLITE_FULL, false),
+            (ffi::SQLITE_BUSY, false),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(is_doubt(&error), doubt, "{error}");
+        }
     }
 }

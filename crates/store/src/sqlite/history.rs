@@ -26,6 +26,8 @@ type Entry = (i64, Key);
 pub(super) struct History {
     /// Rows past the marks, events and deliveries together.
     waiting: usize,
+    /// Of those, so many are counted off already that the transaction under way brings in.
+    counted_off: usize,
     /// Do not try before so many wait.
     threshold: usize,
     piece: Option<Piece>,
@@ -52,6 +54,7 @@ impl History {
             past("events", meta::EVENTS_UP_TO)? + past("deliveries", meta::DELIVERIES_UP_TO)?;
         Ok(History {
             waiting: waiting as usize,
+            counted_off: 0,
             threshold: 2 * PIECE,
             piece: None,
         })
@@ -67,8 +70,15 @@ impl History {
         self.piece.is_some() || self.waiting >= self.threshold
     }
 
-    /// Forgets the piece under way: what it has written is written again.
+    /// The transaction is committed.
+    pub(super) fn keep(&mut self) {
+        self.counted_off = 0;
+    }
+
+    /// The transaction is rolled back. Forgets the piece under way: what it has written is written
+    /// again.
     pub(super) fn start_over(&mut self) {
+        self.waiting += std::mem::take(&mut self.counted_off);
         self.piece = None;
     }
 
@@ -85,10 +95,12 @@ impl History {
         };
         if piece.write(conn)? {
             // Nothing found means that what was counted has been removed.
-            self.waiting = match piece.rows {
-                0 => 0,
-                rows => self.waiting.saturating_sub(rows),
+            let done = match piece.rows {
+                0 => self.waiting,
+                rows => rows.min(self.waiting),
             };
+            self.waiting -= done;
+            self.counted_off += done;
             self.threshold = 2 * PIECE;
         } else {
             self.piece = Some(piece);
@@ -167,5 +179,28 @@ impl Piece {
             set_number(conn, meta::DELIVERIES_UP_TO, self.deliveries_up_to)?;
         }
         Ok(complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::open::open_writer;
+
+    #[test]
+    fn what_is_rolled_back_still_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let conn = open_writer(&directory.path().join("store.db")).unwrap();
+        let mut history = History::load(&conn).unwrap();
+        history.note_new(2 * PIECE);
+        assert!(history.is_behind());
+        history.step(&conn).unwrap();
+        assert!(!history.is_behind(), "it was all removed before");
+        history.start_over();
+        assert!(history.is_behind(), "or was not");
+        history.step(&conn).unwrap();
+        history.keep();
+        history.start_over();
+        assert!(!history.is_behind());
     }
 }

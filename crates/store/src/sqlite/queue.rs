@@ -8,7 +8,7 @@ use crate::StoreError;
 
 /// How many operations one transaction takes at most.
 pub(super) const MAX_GROUP: usize = 1_024;
-/// How many bytes of payload one transaction takes at most, unless a single operation brings more.
+/// How many bytes one transaction takes at most, unless a single operation brings more.
 const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// What waits to be written.

@@ -20,6 +20,8 @@ use crate::{Done, StoreError};
 const QUICK_THREADS: usize = 2;
 /// How many threads answer lists.
 const LONG_THREADS: usize = 1;
+/// How many threads look through everything.
+const ENDLESS_THREADS: usize = 1;
 /// How many reads may wait for one kind of thread.
 const MAX_WAITING_READS: usize = 16_384;
 
@@ -32,12 +34,15 @@ pub(super) enum Pace {
     Quick,
     /// Perhaps thousands.
     Long,
+    /// Perhaps all there are: nobody else should stand behind that.
+    Endless,
 }
 
 /// All the threads.
 pub(super) struct Readers {
     quick: Arc<Desk>,
     long: Arc<Desk>,
+    endless: Arc<Desk>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -58,11 +63,13 @@ impl Readers {
         let readers = Readers {
             quick: Arc::new(Desk::new()),
             long: Arc::new(Desk::new()),
+            endless: Arc::new(Desk::new()),
             threads: Mutex::new(Vec::new()),
         };
         for (desk, count) in [
             (&readers.quick, QUICK_THREADS),
             (&readers.long, LONG_THREADS),
+            (&readers.endless, ENDLESS_THREADS),
         ] {
             for _ in 0..count {
                 let conn = open_reader(path)?;
@@ -86,6 +93,7 @@ impl Readers {
         let desk = match pace {
             Pace::Quick => &self.quick,
             Pace::Long => &self.long,
+            Pace::Endless => &self.endless,
         };
         desk.push(Box::new(move |conn| {
             done(conn.and_then(|conn| snapshot(conn, read).map_err(|error| store_error(&error))));
@@ -96,6 +104,7 @@ impl Readers {
     pub(super) fn close(&self) {
         self.quick.shut();
         self.long.shut();
+        self.endless.shut();
     }
 
     /// Answers what waits, and stops.
@@ -174,7 +183,10 @@ fn snapshot<T>(
 ) -> rusqlite::Result<T> {
     conn.prepare_cached("BEGIN")?.execute([])?;
     let result = read(conn);
-    conn.prepare_cached("COMMIT")?.execute([])?;
+    // A failing disk may have ended it already, and what it failed with is what counts.
+    if !conn.is_autocommit() {
+        conn.prepare_cached("COMMIT")?.execute([])?;
+    }
     result
 }
 

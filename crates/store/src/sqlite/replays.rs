@@ -79,9 +79,8 @@ pub(super) fn plan(
         },
     };
     let status = match filter.scope {
-        ReplayScope::Ended(status) => status,
         ReplayScope::Missed if endpoint_no.is_none() => return Ok(plan),
-        ReplayScope::Missed => StoredStatus::Failed,
+        scope @ (ReplayScope::Missed | ReplayScope::Ended(_)) => scope.status(),
     };
     match status {
         StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => {}
@@ -294,7 +293,8 @@ pub(super) fn step(
             let next = targets(scene.conn, key, replay.replayed as usize, limit)?;
             replay.replayed += next.len() as u64;
             for (event, endpoint_no) in next {
-                going.extend(set_going(scene, now, event, endpoint_no)?);
+                let target = (event, endpoint_no);
+                going.extend(set_going(scene, now, replay.filter.scope, target)?);
             }
             if replay.replayed >= replay.total {
                 replay.status = ReplayStatus::Done;
@@ -310,12 +310,13 @@ pub(super) fn step(
     }))
 }
 
-/// Sets one event going to one endpoint, if that takes part. Says where something waits that did not.
+/// Sets one event going to one endpoint, if that takes part and nobody was faster. Says where something
+/// waits that did not.
 fn set_going(
     scene: &mut Scene<'_>,
     now: Timestamp,
-    event: Key,
-    endpoint_no: i64,
+    scope: ReplayScope,
+    (event, endpoint_no): (Key, i64),
 ) -> rusqlite::Result<Option<EndpointId>> {
     let Some(route) = route_to(scene, endpoint_no)? else {
         return Ok(None);
@@ -336,10 +337,13 @@ fn set_going(
     let Some(row) = rows::find(scene.conn, made.id)? else {
         return Ok(None);
     };
-    let mut after = row.delivery.clone();
-    if after.replay(now, route.give_up_after).is_err() {
+    if row.status.shown(false) != scope.status() {
         return Ok(None);
     }
+    let mut after = row.delivery.clone();
+    after
+        .replay(now, route.give_up_after)
+        .expect("only what has ended is asked for");
     put(scene, &row, &after)?;
     Ok(Some(route.id))
 }

@@ -35,6 +35,10 @@ use crate::{
     Tenant, Tidied, Written,
 };
 
+/// What an event costs a transaction besides its payload. Batches of empty events must not make it
+/// endless either.
+const EVENT_BYTES: usize = 1_024;
+
 /// A store in one SQLite file.
 pub struct SqliteStore {
     path: PathBuf,
@@ -278,7 +282,10 @@ impl Store for SqliteStore {
     fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
-        let bytes = events.iter().map(|event| event.content.payload.len()).sum();
+        let bytes = events
+            .iter()
+            .map(|event| EVENT_BYTES + event.content.payload.len())
+            .sum();
         self.write_bytes(bytes, move |scene| accept::accept(scene, now, &events))
     }
 
@@ -384,7 +391,7 @@ impl Store for SqliteStore {
                 }
             };
             let search = move |conn: &Connection| replays::plan(conn, &of, &by);
-            readers.read(Pace::Long, search, Box::new(insert));
+            readers.read(Pace::Endless, search, Box::new(insert));
         };
         let barrier = Task::new(0, |_: &mut Scene<'_>| Ok(()), Box::new(plan));
         self.queue.push(Box::new(barrier));
@@ -466,11 +473,7 @@ impl Store for SqliteStore {
             done(Err(StoreError::Closed));
             return answer;
         }
-        *self
-            .closed
-            .answer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(done);
+        self.closed.when_closed(done);
         self.queue.close();
         self.readers.close();
         answer

@@ -1,7 +1,8 @@
 //! Removing what has been finished for long enough.
 //!
 //! A step looks at the next few events in the order of their keys and removes those that are old enough,
-//! with everything that hangs on them. What has not ended is never touched, however old it is.
+//! with everything that hangs on them. The last step of a round removes replays that ended as long ago.
+//! What has not ended is never touched, however old it is.
 
 use posthaste_core::time::{Span, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -60,7 +61,12 @@ pub(super) fn step(
             removed += 1;
         }
     }
-    if removed > 0 {
+    let replays = if more {
+        0
+    } else {
+        remove_replays(conn, now, retention)?
+    };
+    if removed + replays > 0 {
         set_number(conn, meta::LAST_KEY, scene.presses.last())?;
     }
     Ok(Tidied {
@@ -130,6 +136,31 @@ fn ends(conn: &Connection, list: &DeliveryList) -> rusqlite::Result<Option<Vec<E
         }
     }
     Ok(Some(ends))
+}
+
+/// Removes replays that ended long enough ago, and says how many. People begin them, so they are few, and
+/// their lists went when they ended.
+fn remove_replays(
+    conn: &Connection,
+    now: Timestamp,
+    retention: Retention,
+) -> rusqlite::Result<usize> {
+    let ended = conn
+        .prepare_cached(
+            "SELECT key, tenant_no, finished_at FROM replays WHERE finished_at IS NOT NULL",
+        )?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, at(row.get(2)?))))?
+        .collect::<rusqlite::Result<Vec<(Key, i64, Timestamp)>>>()?;
+    let mut removed = 0;
+    for (key, tenant_no, ended_at) in ended {
+        let keep = retention_of(conn, tenant_no)?.unwrap_or(retention.default);
+        if ended_at.after(keep) <= now {
+            conn.prepare_cached("DELETE FROM replays WHERE key = ?1")?
+                .execute([key])?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 fn remove(scene: &mut Scene<'_>, event: &Old, ends: &[End]) -> rusqlite::Result<()> {

@@ -5,7 +5,7 @@
 //! the history and the log in order, a little at a time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -20,7 +20,7 @@ use super::lock::Lock;
 use super::queue::{Queue, Taken};
 use super::reader::Readers;
 use super::routes::Routes;
-use crate::{HandOver, StoreError, StoreSettings};
+use crate::{Done, HandOver, StoreError, StoreSettings};
 
 /// Everything the thread owns.
 pub(super) struct Writer {
@@ -46,21 +46,67 @@ pub(super) struct Writer {
 /// Tells whoever closes the store that it is closed.
 #[derive(Default)]
 pub(super) struct Closed {
-    pub(super) answer: std::sync::Mutex<Option<crate::Done<()>>>,
-    pub(super) broken: OnceLock<StoreError>,
+    door: Mutex<Door>,
+    broken: OnceLock<StoreError>,
 }
 
-/// Marks the end of the thread, however it ends.
+#[derive(Default)]
+struct Door {
+    /// Whoever waits for the end of the thread.
+    waits: Option<Done<()>>,
+    /// The thread has ended.
+    gone: bool,
+}
+
+impl Closed {
+    /// Answers when the thread has ended, which may be now.
+    pub(super) fn when_closed(&self, done: Done<()>) {
+        let mut door = self.lock();
+        if !door.gone {
+            door.waits = Some(done);
+            return;
+        }
+        drop(door);
+        done(self.verdict());
+    }
+
+    /// The thread ends here.
+    fn end(&self) {
+        let waits = {
+            let mut door = self.lock();
+            door.gone = true;
+            door.waits.take()
+        };
+        if let Some(done) = waits {
+            done(self.verdict());
+        }
+    }
+
+    fn verdict(&self) -> Result<(), StoreError> {
+        self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Door> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Marks the end of the thread, if it panics.
 struct Ending {
     queue: Arc<Queue>,
     hand_over: Arc<dyn HandOver>,
+    closed: Arc<Closed>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.queue.fail(&stopped());
-            self.hand_over.broken(&stopped());
+            let why = stopped();
+            self.queue.fail(&why);
+            if self.closed.broken.set(why.clone()).is_ok() {
+                self.hand_over.broken(&why);
+            }
+            self.closed.end();
         }
     }
 }
@@ -77,6 +123,7 @@ impl Writer {
         let ending = Ending {
             queue: self.queue.clone(),
             hand_over: self.hand_over.clone(),
+            closed: self.closed.clone(),
         };
         loop {
             let busy = self.history.is_behind() && self.closed.broken.get().is_none();
@@ -92,13 +139,7 @@ impl Writer {
         drop(self.conn);
         drop(self.lock);
         drop(ending);
-        let answer = self.closed.answer.lock().ok().and_then(|mut it| it.take());
-        if let Some(done) = answer {
-            done(match self.closed.broken.get() {
-                Some(why) => Err(why.clone()),
-                None => Ok(()),
-            });
-        }
+        self.closed.end();
     }
 
     fn write(&mut self, mut group: Vec<Box<dyn Operation>>) {
@@ -106,6 +147,7 @@ impl Writer {
         match self.commit(&mut group) {
             Ok(()) => answer_all(group, Ok(())),
             Err(Failed::InDoubt(error)) => self.break_down(group, &error),
+            Err(Failed::NotBegun(error)) => answer_all(group, Err(store_error(&error))),
             Err(Failed::RolledBack(error)) if group.len() == 1 => {
                 answer_all(group, Err(store_error(&error)));
             }
@@ -120,6 +162,10 @@ impl Writer {
             match self.commit(&mut alone) {
                 Ok(()) => answer_all(alone, Ok(())),
                 Err(Failed::RolledBack(error)) => answer_all(alone, Err(store_error(&error))),
+                Err(Failed::NotBegun(error)) => {
+                    alone.extend(rest);
+                    return answer_all(alone, Err(store_error(&error)));
+                }
                 Err(Failed::InDoubt(error)) => {
                     alone.extend(rest);
                     return self.break_down(alone, &error);
@@ -136,6 +182,7 @@ impl Writer {
             Ok(()) => {
                 self.routes.keep();
                 self.tally.apply(&effects.changes);
+                self.history.keep();
                 self.history.note_new(effects.new_rows);
                 self.faults.committed(group.len());
                 if !effects.handed_over.is_empty() {
@@ -155,7 +202,7 @@ impl Writer {
         group: &mut [Box<dyn Operation>],
         effects: &mut Effects,
     ) -> Result<(), Failed> {
-        begin(&self.conn)?;
+        begin(&self.conn, &self.faults)?;
         let mut scene = Scene {
             conn: &self.conn,
             routes: &mut self.routes,
@@ -204,7 +251,7 @@ impl Writer {
             self.roll_back();
             match failed {
                 // There is no room now; reading works without it, only slower.
-                Failed::RolledBack(error) => {
+                Failed::RolledBack(error) | Failed::NotBegun(error) => {
                     self.history.rest();
                     tracing::warn!(%error, "the history could not be extended");
                 }
@@ -216,9 +263,11 @@ impl Writer {
     }
 
     fn extend_history(&mut self) -> Result<(), Failed> {
-        begin(&self.conn)?;
+        begin(&self.conn, &Faults::default())?;
         self.history.step(&self.conn)?;
-        finish(&self.conn, &Faults::default())
+        finish(&self.conn, &Faults::default())?;
+        self.history.keep();
+        Ok(())
     }
 
     fn limit_pages(&mut self) {
@@ -238,6 +287,8 @@ impl Writer {
 
 /// How a transaction failed.
 enum Failed {
+    /// It did not even begin: somebody else has the file, and each that tried would wait as long.
+    NotBegun(rusqlite::Error),
     /// Nothing of it was written.
     RolledBack(rusqlite::Error),
     /// Nobody can say.
@@ -254,9 +305,15 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-fn begin(conn: &Connection) -> Result<(), Failed> {
-    conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-    Ok(())
+fn begin(conn: &Connection, faults: &Faults) -> Result<(), Failed> {
+    let begun = faults
+        .before_begin()
+        .and_then(|()| conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]));
+    match begun {
+        Ok(_) => Ok(()),
+        Err(error) if is_damage(&error) => Err(Failed::InDoubt(error)),
+        Err(error) => Err(Failed::NotBegun(error)),
+    }
 }
 
 fn finish(conn: &Connection, faults: &Faults) -> Result<(), Failed> {

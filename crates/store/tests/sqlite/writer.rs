@@ -1,7 +1,10 @@
 //! The writer: groups, guilt, full and failing disks.
 
+use std::sync::Arc;
+
 use posthaste_core::id::EndpointId;
-use posthaste_store::{Ingest, Insertion, Store, StoreError, StoreSettings};
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{HandOver, HandedOver, Ingest, Insertion, Store, StoreError, StoreSettings};
 
 use crate::given::{Given, NOW, event, id, open, run, settings, succeed, tenant};
 
@@ -135,6 +138,73 @@ fn after_a_failed_commit_nothing_is_acknowledged() {
     assert!(run(given.store.close()).is_err());
     let next = open(&given.path()).unwrap();
     assert_eq!(next.counts().pending, 1);
+}
+
+#[test]
+fn nobody_waits_again_for_a_file_in_other_hands() {
+    let given = Given::acme();
+    given.hand.shut();
+    let first = given.accept(10);
+    given.hand.await_writer();
+    let before = given.faults.commits();
+    let rest: Vec<_> = (0..3).map(|_| given.accept(10)).collect();
+    given.faults.fail_next_begin();
+    given.hand.open();
+    assert!(run(first).is_ok());
+    for answer in rest {
+        // Each would have waited as long as all of them together.
+        assert!(matches!(run(answer), Err(StoreError::Unavailable(_))));
+    }
+    assert_eq!(given.faults.commits(), before);
+    assert!(run(given.accept(10)).is_ok());
+    assert_eq!(given.store.counts().pending, 2);
+}
+
+#[test]
+fn a_transaction_takes_only_so_many_events() {
+    let given = Given::acme();
+    given.hand.shut();
+    let first = given.accept(10);
+    given.hand.await_writer();
+    let before = given.faults.commits();
+    let batch = || (0..1_000).map(|_| event("acme", 1)).collect();
+    let rest: Vec<_> = (0..20).map(|_| given.store.accept(NOW, batch())).collect();
+    given.hand.open();
+    assert!(run(first).is_ok());
+    for answer in rest {
+        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+    }
+    assert_eq!(given.store.counts().pending, 20_001);
+    let commits = given.faults.commits() - before;
+    assert!(commits >= 3, "{commits} for twenty thousand");
+}
+
+/// Falls over when something is handed to it.
+struct Clumsy;
+
+impl HandOver for Clumsy {
+    fn accepted(&self, _: Vec<HandedOver>) {
+        panic!("as it was told to");
+    }
+
+    fn broken(&self, _: &StoreError) {}
+}
+
+#[test]
+fn a_store_whose_writer_fell_can_be_closed() {
+    let given = Given::acme();
+    let path = given.path();
+    run(given.store.close()).unwrap();
+    let store = SqliteStore::open(&path, settings(), Arc::new(Clumsy)).unwrap();
+    let fallen = Err(StoreError::Unavailable("the writer has stopped".to_owned()));
+    assert_eq!(
+        run(store.accept(NOW, vec![event("acme", 1)])).map(|_| ()),
+        fallen
+    );
+    assert_eq!(run(store.close()), fallen);
+    drop(store);
+    // What was on disk before it was handed over is there.
+    assert_eq!(open(&path).unwrap().counts().pending, 1);
 }
 
 #[test]

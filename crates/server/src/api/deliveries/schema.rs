@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::code::Code;
 use super::super::events::{EVENT_TYPE, SINCE, UNTIL};
 use super::super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
+    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb, to_the_end,
 };
 use super::filter::STATUSES;
 use super::{cancel, get, list, retry};
@@ -92,7 +92,7 @@ pub(crate) static GROUP: Group = Group {
                 (409, Code::EndpointDisabled),
                 (409, Code::EndpointDeleted),
             ],
-            handler: |call| Box::pin(retry(call)),
+            handler: |call| to_the_end(retry(call)),
         },
         Route {
             verb: Verb::Post,

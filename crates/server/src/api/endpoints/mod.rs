@@ -20,6 +20,7 @@ use super::problem::{Noun, Problem};
 use super::quota::too_many_endpoints;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, Handler, LIMIT, Parameter, Route, Takes, Verb,
+    to_the_end,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{body, paging};
@@ -92,7 +93,7 @@ pub(super) static GROUP: Group = Group {
                 (422, Code::UnsafeDestination),
                 (422, Code::InvalidUrl),
             ],
-            |call| Box::pin(change(call)),
+            |call| to_the_end(change(call)),
         ),
         route(
             Verb::Delete,
@@ -173,7 +174,7 @@ pub(super) static GROUP: Group = Group {
             Takes::OptionalJson("Rotation"),
             THE_SECRET,
             &[(409, Code::WrongState), (409, Code::Contended)],
-            |call| Box::pin(secret::rotate(call)),
+            |call| to_the_end(secret::rotate(call)),
         ),
         route(
             Verb::Get,
