@@ -40,7 +40,7 @@ pub(super) static GROUP: Group = Group {
                 about: "The key, shown once.",
                 content: Content::Json("CreatedKey"),
             }],
-            fails: &[(429, Code::QuotaExceeded)],
+            fails: &[(403, Code::QuotaExceeded)],
             handler: |call| Box::pin(create(call)),
         },
         Route {

@@ -245,13 +245,14 @@ pub fn payload_too_large(limit_bytes: u64) -> Problem {
 pub fn too_many_endpoints(limit: u32) -> Problem {
     let detail =
         format!("The limit endpoints is {limit}. Delete an endpoint, or have the limit raised.");
-    Problem::new(Code::QuotaExceeded, detail).after(PLAN_WAIT)
+    // Waiting would not help, so nobody is told to.
+    Problem::new(Code::QuotaExceeded, detail).with_status(StatusCode::FORBIDDEN)
 }
 
 /// A tenant has as many keys as it may have.
 pub fn too_many_keys(limit: usize) -> Problem {
     let detail = format!("A tenant may have {limit} keys. Revoke one that is not used.");
-    Problem::new(Code::QuotaExceeded, detail).after(PLAN_WAIT)
+    Problem::new(Code::QuotaExceeded, detail).with_status(StatusCode::FORBIDDEN)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Json("CreatedEndpoint"),
             }],
             &[
-                (429, Code::QuotaExceeded),
+                (403, Code::QuotaExceeded),
                 (422, Code::UnsafeDestination),
                 (422, Code::InvalidUrl),
             ],
