@@ -52,9 +52,17 @@ pub fn start(
     })
 }
 
+/// What sealing anew came to, in endpoints.
+#[derive(Default)]
+struct Resealed {
+    done: u64,
+    shut: u64,
+}
+
 /// Seals with the newest master key whatever was sealed with an older one, so that the older one can
 /// be thrown away.
 pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(), StoreError> {
+    let mut resealed = Resealed::default();
     let mut before = None;
     loop {
         let page = PageRequest {
@@ -63,13 +71,21 @@ pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(
         };
         let tenants = store.tenants(page).await?;
         for tenant in tenants.items {
-            reseal_tenant(store, vault, clock, tenant.id).await?;
+            reseal_tenant(store, vault, clock, tenant.id, &mut resealed).await?;
         }
         before = tenants.next;
         if before.is_none() {
-            return Ok(());
+            break;
         }
     }
+    if resealed.done > 0 && resealed.shut == 0 {
+        let endpoints = resealed.done;
+        tracing::info!(
+            endpoints,
+            "every secret is sealed with the newest master key; the older ones can be removed"
+        );
+    }
+    Ok(())
 }
 
 async fn reseal_tenant(
@@ -77,6 +93,7 @@ async fn reseal_tenant(
     vault: &Vault,
     clock: &Clock,
     tenant: posthaste_core::id::TenantId,
+    resealed: &mut Resealed,
 ) -> Result<(), StoreError> {
     let mut before = None;
     loop {
@@ -89,17 +106,19 @@ async fn reseal_tenant(
             let endpoint = row.endpoint.id;
             match vault.reseal_endpoint(&row.endpoint) {
                 Ok(None) => {}
-                Ok(Some(resealed)) => {
-                    let replaced = store.replace_endpoint(clock.wall(), resealed).await?;
+                Ok(Some(sealed)) => {
+                    let replaced = store.replace_endpoint(clock.wall(), sealed).await?;
                     match replaced {
                         Replaced::Done => {
-                            tracing::info!(%endpoint, "sealed with the newest master key")
+                            resealed.done += 1;
+                            tracing::debug!(%endpoint, "sealed with the newest master key");
                         }
                         // Nobody else is there yet; but if so, theirs is sealed with the newest key.
                         Replaced::Outdated | Replaced::Gone => {}
                     }
                 }
                 Err(error) => {
+                    resealed.shut += 1;
                     tracing::error!(%endpoint, %error, "the secrets of an endpoint cannot be opened: nothing is sent to it until the master key they were sealed with is given again");
                 }
             }

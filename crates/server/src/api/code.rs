@@ -105,7 +105,7 @@ codes! {
         "Write the URL as https://host/path.";
     /// A URL that may not be called.
     UnsafeDestination = "unsafe_destination", UNPROCESSABLE_ENTITY, "The URL leads where nothing may be sent",
-        "Use https and a host that is reachable on the public internet, or have the operator open its network.";
+        "Use https and a host that is reachable on the public internet, or have the operator open its network (`--allow-network`) or plain http (`--allow-http`).";
     /// Too many requests with one key.
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests with this key",
         "Wait as long as `Retry-After` says, then go on more slowly.";

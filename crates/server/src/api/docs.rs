@@ -92,27 +92,28 @@ fn describe(html: &mut String, route: &Route) {
     );
     html.push_str("<table>");
     for (name, about) in path_names(route.path) {
-        row(html, &format!("<code>{{{name}}}</code>"), about);
+        row(html, &format!("<code>{{{name}}}</code>"), &prose(about));
     }
     for parameter in route.query {
         let name = format!("<code>?{}=</code>", parameter.name);
-        row(html, &name, parameter.about);
+        row(html, &name, &prose(parameter.about));
     }
     match route.takes {
         Takes::Nothing => {}
-        Takes::Json(schema) => row(html, "takes", &format!("JSON: `{schema}`")),
+        Takes::Json(schema) => row(html, "takes", &format!("JSON: {}", shape(schema))),
         Takes::OptionalJson(schema) => {
-            row(html, "takes", &format!("JSON: `{schema}`, or nothing"));
+            let about = format!("JSON: {}, or nothing", shape(schema));
+            row(html, "takes", &about);
         }
     }
     for gives in route.gives {
         let content = match gives.content {
             Content::Nothing => String::new(),
-            Content::Json(schema) => format!(" JSON: `{schema}`"),
-            Content::List(schema) => format!(" JSON: a page of `{schema}`"),
-            Content::Other(media_type) => format!(" `{media_type}`"),
+            Content::Json(schema) => format!(" JSON: {}", shape(schema)),
+            Content::List(schema) => format!(" JSON: a page of {}", shape(schema)),
+            Content::Other(media_type) => format!(" <code>{media_type}</code>"),
         };
-        let about = format!("{}{content}", gives.about);
+        let about = format!("{}{content}", prose(gives.about));
         row(html, &gives.status.to_string(), &about);
     }
     for (status, code) in route.all_fails() {
@@ -120,7 +121,7 @@ fn describe(html: &mut String, route: &Route) {
             "{status} <a href=\"#{0}\"><code>{0}</code></a>",
             code.as_str()
         );
-        row(html, &link, code.title());
+        row(html, &link, &prose(code.title()));
     }
     html.push_str("</table></article>");
 }
@@ -128,8 +129,13 @@ fn describe(html: &mut String, route: &Route) {
 fn row(html: &mut String, left: &str, right: &str) {
     put(
         html,
-        format_args!("<tr><td>{left}</td><td>{}</td></tr>", prose(right)),
+        format_args!("<tr><td>{left}</td><td>{right}</td></tr>"),
     );
+}
+
+/// The name of a shape, leading to it.
+fn shape(name: &str) -> String {
+    format!("<a href=\"#shape-{name}\"><code>{name}</code></a>")
 }
 
 fn shapes(html: &mut String, document: &Value) {

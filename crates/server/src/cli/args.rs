@@ -1,6 +1,7 @@
 //! What may be asked of the program.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,9 +22,16 @@ use super::remote::send::SendArgs;
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 use super::upkeep::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 
+/// Where somebody who sees this for the first time may begin.
+const BEGIN: &str = "\
+Begin with `posthaste demo`, or with a server of your own and a receiver beside it:
+  posthaste serve --allow-http --allow-network 127.0.0.0/8
+  posthaste listen
+Each command has examples: posthaste send --help";
+
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
-#[command(name = "posthaste", version, arg_required_else_help = true)]
+#[command(name = "posthaste", version, arg_required_else_help = true, after_help = BEGIN)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -175,6 +183,13 @@ pub struct SimulateArgs {
 fn preset() -> impl TypedValueParser<Value = Preset> {
     PossibleValuesParser::new(Preset::ALL.map(Preset::name))
         .map(|name| name.parse().expect("a possible value is a preset"))
+}
+
+/// Reads where to listen.
+pub(super) fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(
+        |_| "must be an IP address and a port, such as 127.0.0.1:8421; port 0 picks a free one",
+    )
 }
 
 /// Reads a whole number; a wrong one is answered with what would be right.

@@ -26,14 +26,14 @@ Examples:
   posthaste bench --set log.level=warn
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
 
-Without --scenario it runs throughput, then lag. Build with --release, on a machine with nothing else
-to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and says which.";
+Without --scenario it runs throughput, then lag. Build with --release, on a machine with nothing
+else to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and
+says which.";
 
 /// `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// Where the server keeps its data: a new sqlite:FILE, or postgres://… [default: a file that is
-    /// removed]
+    /// Where the server keeps its data: a new sqlite:FILE [default: a file that is removed]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
     /// How many events; each scenario has its own default

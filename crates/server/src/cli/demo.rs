@@ -10,6 +10,7 @@ use posthaste_core::time::Span;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::args::address;
 use super::failure::Failure;
 use super::remote::client::Client;
 use super::{output, rate, serve};
@@ -40,7 +41,7 @@ const LOOKS_APART: u32 = 10;
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
     /// Where the server listens; another port is picked if somebody has this one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420", value_parser = address)]
     pub listen: SocketAddr,
     /// How long to play [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION")]

@@ -7,6 +7,7 @@ use posthaste_core::sign::{SigningKey, VerifyingKey, VerifyingKeys};
 use posthaste_core::time::Span;
 use serde_json::json;
 
+use super::args::address;
 use super::failure::Failure;
 use super::output;
 use super::rate;
@@ -42,7 +43,8 @@ pub struct ListenArgs {
         long,
         value_name = "ADDRESS",
         env = "POSTHASTE_RECEIVER_LISTEN",
-        default_value = DEFAULT_LISTEN
+        default_value = DEFAULT_LISTEN,
+        value_parser = address
     )]
     pub listen: SocketAddr,
     /// What to verify signatures by: a whsec_… secret or a whpk_… public key; may be repeated
@@ -83,6 +85,13 @@ pub struct ListenArgs {
 
 fn key(text: &str) -> Result<VerifyingKey, String> {
     let text = text.trim();
+    let known = ["whsec_", "whsk_", "whpk_"];
+    if !known.iter().any(|prefix| text.starts_with(prefix)) {
+        return Err(
+            "must be a whsec_… secret, as `posthaste endpoints secret` shows it, or a whpk_… public key"
+                .to_owned(),
+        );
+    }
     let key = match text.starts_with("whpk_") {
         true => text.parse().map(VerifyingKey::Public),
         false => SigningKey::parse(text).map(|key| key.verifying_key()),

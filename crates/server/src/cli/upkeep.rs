@@ -19,7 +19,8 @@ Examples:
 
 The server may run. Everything it answered before the backup began is in the copy. Secrets in it are
 sealed: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, somewhere else.
-To restore, stop the server and put the copy where the store was, with no -wal and -shm files beside.";
+To restore, stop the server and put the copy where the store was, with no -wal and -shm files
+beside.";
 
 /// `backup`.
 #[derive(Debug, Args)]
@@ -66,8 +67,9 @@ pub const ROTATE_EXAMPLES: &str = "\
 Examples:
   posthaste rotate-master-key posthaste.db.key
 
-A server that runs goes on with the keys it has. The next start seals everything with the new key;
-after that the older lines of the file can be removed.";
+A server that runs goes on with the keys it has. The next start seals everything with the new key
+and logs when that is done; then the older lines of the file can be removed. Backups
+from before still need them.";
 
 /// `rotate-master-key`.
 #[derive(Debug, Args)]

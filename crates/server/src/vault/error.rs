@@ -17,7 +17,7 @@ pub enum VaultError {
         error: io::Error,
     },
     /// The key file cannot be written.
-    #[error("cannot write the master key file {}: {error}", path.display())]
+    #[error("cannot write the master key file {}: {error}{}", path.display(), remedy(error))]
     Unwritable {
         /// The file.
         path: PathBuf,
@@ -115,4 +115,13 @@ pub enum Flaw {
     /// The same key again.
     #[error("the key is there twice: remove one of the lines")]
     Twice,
+}
+
+/// What to do about a file that cannot be written, where it is plain.
+fn remedy(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::NotFound {
+        "; make its folder first"
+    } else {
+        ""
+    }
 }

@@ -9,7 +9,7 @@ const RETRYING: &str = r#"{"id":"dlv_1","status":"retrying","attempts":[
 const SUCCEEDED: &str = r#"{"id":"dlv_1","status":"succeeded","attempts":[
  {"number":1,"status_code":503,"error_kind":"http","latency_ms":12,"next_attempt_at":"2026-11-15T12:00:00.000Z"},
  {"number":2,"status_code":200,"error_kind":null,"latency_ms":3,"next_attempt_at":null}]}"#;
-const FAILED: &str = r#"{"id":"dlv_1","status":"failed","attempts":[
+const FAILED: &str = r#"{"id":"dlv_1","status":"failed","reason":"exhausted","attempts":[
  {"number":1,"status_code":null,"error_kind":"dns","latency_ms":5,"next_attempt_at":null}]}"#;
 
 #[test]
@@ -50,7 +50,7 @@ fn a_delivery_that_fails_fails_the_command() {
     let output = server.asked("send a.b --watch").output().unwrap();
     let shown = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(
-        shown.contains("dlv_1  attempt 1  dns  5 ms\ndlv_1  failed\n"),
+        shown.contains("dlv_1  attempt 1  dns  5 ms\ndlv_1  failed: exhausted\n"),
         "{shown}"
     );
     assert_eq!(

@@ -69,6 +69,7 @@ async fn the_tour_of_the_readme_works_as_it_is_written() {
     assert_eq!(answers[2], answers[3], "the same key is the same event");
     let event = answers[2]["id"].as_str().expect("an event");
     assert!(answers[4]["data"][0]["event_id"] == event);
+    assert_eq!(answers[6]["event_id"], event, "one delivery, by its id");
     // The receiver prints what it got.
     let line = heard.next().expect("it arrives").unwrap();
     assert!(line.contains("invoice.paid"), "{line}");

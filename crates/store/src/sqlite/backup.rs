@@ -52,7 +52,7 @@ fn open_source(from: &Path) -> Result<Connection, OpenError> {
     if !from.exists() {
         return Err(OpenError::Other {
             path: from.to_owned(),
-            why: "there is no such file".to_owned(),
+            why: "there is no such file; name the store that is to be copied".to_owned(),
         });
     }
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)

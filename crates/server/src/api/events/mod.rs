@@ -188,7 +188,7 @@ fn endpoint_disabled() -> Problem {
 fn conflict(events: usize, places: &[usize]) -> Problem {
     let mut problem = Problem::new(
         Code::IdempotencyConflict,
-        "This idempotency key was used before, with other content. Nothing was accepted.",
+        "This idempotency key was used before, with other content. Nothing was accepted; use another key for other content.",
     );
     if events > 1 {
         let mut mistakes = Mistakes::default();
@@ -198,7 +198,7 @@ fn conflict(events: usize, places: &[usize]) -> Problem {
         }
         let named: Vec<String> = mistakes.iter().map(|it| it.field.clone()).collect();
         let detail = format!(
-            "Idempotency keys were used before, with other content: {}. Nothing was accepted.",
+            "Idempotency keys were used before, with other content: {}. Nothing was accepted; use other keys for other content.",
             named.join(", ")
         );
         problem = Problem::new(Code::IdempotencyConflict, detail);

@@ -112,8 +112,12 @@ impl fmt::Display for Trouble {
                     "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
                      name another with --server ({error})"
                 ),
-                Unreached::NotSecured(_)
-                | Unreached::TooSlow(_)
+                Unreached::NotSecured(_) => write!(
+                    f,
+                    "the server at {origin} did not answer: {why}; if it speaks plain HTTP, name it by \
+                     http://, and if your own authority signed its certificate, name that with --ca"
+                ),
+                Unreached::TooSlow(_)
                 | Unreached::TooLong
                 | Unreached::Broken(_) => write!(f, "the server at {origin} did not answer: {why}"),
             },
@@ -142,6 +146,9 @@ impl fmt::Display for Problem {
         match self.code.as_str() {
             "unauthorized" => f.write_str("\nCheck --key or POSTHASTE_KEY.")?,
             "forbidden" => f.write_str("\nGive an admin key with --key or in POSTHASTE_KEY.")?,
+            "unsafe_destination" => f.write_str(
+                "\nThe server opens private networks with --allow-network, and plain http with --allow-http.",
+            )?,
             _ => {}
         }
         if let Some(after) = &self.retry_after {

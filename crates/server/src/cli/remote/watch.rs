@@ -100,8 +100,12 @@ fn tell(
     let shows = !matches!(status, "pending" | "in_progress" | "retrying");
     if seen.insert(format!("{id} {status}")) && shows {
         let style = style_of(status);
+        let why = match answer.value.get("reason").and_then(Value::as_str) {
+            Some(reason) => format!(": {}", printable(reason)),
+            None => String::new(),
+        };
         news.push(format!(
-            "{}  {}",
+            "{}  {}{why}",
             printable(id),
             styled(style, &printable(status))
         ));

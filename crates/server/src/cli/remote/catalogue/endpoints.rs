@@ -124,7 +124,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
         about: "Create an endpoint, and show its signing secret",
         examples: &[
             "posthaste endpoints create https://example.com/hooks --tenant acme",
-            "posthaste endpoints create https://example.com/hooks --tenant acme --event-types invoice.* --retry-policy swift --rate 20",
+            "posthaste endpoints create https://example.com/hooks --tenant acme --event-types 'invoice.*'",
         ],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/endpoints",
