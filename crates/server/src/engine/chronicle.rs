@@ -26,7 +26,7 @@ pub(super) struct Story {
     /// Which attempt of its round it was.
     spent: u32,
     status: Status,
-    latency_ms: u64,
+    latency: Duration,
     first_attempt_lag: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ impl Story {
     pub(super) fn new(
         record: &AttemptRecord,
         tenant: Option<TenantId>,
-        latency_ms: u64,
+        latency: Duration,
         first_attempt_lag: Option<Duration>,
     ) -> Story {
         let facts = record.delivery.facts();
@@ -46,7 +46,7 @@ impl Story {
             settlement: record.settlement,
             spent: facts.spent,
             status: record.delivery.status(),
-            latency_ms,
+            latency,
             first_attempt_lag,
         }
     }
@@ -82,7 +82,7 @@ impl Chronicle {
             endpoint: story.endpoint,
             round_number: story.spent,
             failure,
-            latency: Duration::from_millis(story.latency_ms),
+            latency: story.latency,
             first_attempt_lag: story.first_attempt_lag,
             ended: story.status.is_terminal().then_some(story.status),
         };
@@ -99,7 +99,7 @@ impl Chronicle {
                 Outcome::Failed(_) => None,
             },
             error_kind: failure,
-            latency_ms: story.latency_ms,
+            latency_ms: u64::try_from(story.latency.as_millis()).unwrap_or(u64::MAX),
             next_attempt_at: story.settlement.next_attempt_at,
         });
     }

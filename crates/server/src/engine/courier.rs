@@ -4,7 +4,7 @@
 //! [`Return`] is put in the inbox.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -36,6 +36,8 @@ pub(super) struct Return {
     pub(super) ticket: Ticket,
     pub(super) finish: Finish,
     pub(super) detail: AttemptDetail,
+    /// How long it took.
+    pub(super) latency: Duration,
     /// Whose it was, unless it was not even known where it goes.
     pub(super) tenant: Option<TenantId>,
     /// When the first byte was sent.
@@ -81,6 +83,7 @@ impl Depot {
                 ticket: errand.attempt.ticket,
                 finish: Finish::OurFault,
                 detail: AttemptDetail::default(),
+                latency: Duration::ZERO,
                 tenant: None,
                 first_byte_at: None,
             }),
@@ -185,6 +188,7 @@ fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
             detail: (!succeeded).then(|| shortened(report.detail())),
             response_snippet: snippet(&report.snippet),
         },
+        latency: report.latency,
         tenant: Some(card.tenant.clone()),
         first_byte_at: report.first_byte_at,
     }
@@ -200,6 +204,7 @@ fn refused(attempt: &Attempt, card: &Card) -> Return {
             detail: Some("the destination may not be called".to_owned()),
             response_snippet: None,
         },
+        latency: Duration::ZERO,
         tenant: Some(card.tenant.clone()),
         first_byte_at: None,
     }

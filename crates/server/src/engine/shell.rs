@@ -85,6 +85,7 @@ struct Flight {
     tenant: Option<TenantId>,
     delivery: DeliveryId,
     detail: AttemptDetail,
+    latency: Duration,
     /// When its event arrived, if that is still known.
     received: Option<Instant>,
     first_byte_at: Option<Instant>,
@@ -99,6 +100,7 @@ impl Flight {
             tenant,
             delivery,
             detail: AttemptDetail::default(),
+            latency: Duration::ZERO,
             received: None,
             first_byte_at: None,
             story: None,
@@ -330,6 +332,7 @@ impl Shell {
             ticket,
             finish,
             detail,
+            latency,
             tenant,
             first_byte_at,
         } = returned;
@@ -337,6 +340,7 @@ impl Shell {
             Finish::Ran(_) => {
                 if let Some(flight) = self.flights.get_mut(&ticket) {
                     flight.detail = detail;
+                    flight.latency = latency;
                     flight.tenant = tenant;
                     flight.first_byte_at = first_byte_at;
                 }
@@ -380,7 +384,7 @@ impl Shell {
                 flight.story = Some(Story::new(
                     attempt,
                     flight.tenant.clone(),
-                    flight.detail.latency_ms,
+                    flight.latency,
                     lag.filter(|_| is_first),
                 ));
                 flight.detail.clone()
