@@ -1,29 +1,26 @@
 //! The task that owns the dispatcher.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::{
-    Attempt, Command, Dispatcher, Finish, Input, Limits, Record, Ticket, Wake,
-};
+use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, Health, Standing};
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
-use posthaste_store::{
-    AttemptDetail, DisabledReason, HandedOver, Store, StoreError, StoreSettings, Written,
-};
+use posthaste_store::{DisabledReason, HandedOver, Store, StoreError, StoreSettings};
 use rustc_hash::FxHashMap;
 use tokio::time::{sleep, timeout};
 
 use super::cards::{Cards, House, Loaded};
-use super::chronicle::{Chronicle, Story};
-use super::courier::{Depot, Errand, Return};
+use super::chronicle::Chronicle;
+use super::courier::Depot;
 use super::decrees::{Decree, Decrees};
-use super::handle::{Cancelled, Ending, Engine, EngineError, Phase, Shared};
+use super::flights::Flight;
+use super::handle::{Cancelled, Ending, Engine, Phase, Shared};
 use super::inbox::Message;
 use super::pantry::{Goods, Pantry};
 use super::waiting::{Petition, Waiting};
@@ -78,53 +75,23 @@ impl Engine {
         Ok(())
     }
 }
-
-/// What is known of an attempt under way that the dispatcher does not need to know.
-struct Flight {
-    /// Whose it is, as far as that is known.
-    tenant: Option<TenantId>,
-    delivery: DeliveryId,
-    detail: AttemptDetail,
-    latency: Duration,
-    /// When its event arrived, if that is still known.
-    received: Option<Instant>,
-    first_byte_at: Option<Instant>,
-    /// What there is to tell once it is on disk. Nothing while it is under way, nor of one that is
-    /// being called off.
-    story: Option<Story>,
-}
-
-impl Flight {
-    fn new(tenant: Option<TenantId>, delivery: DeliveryId) -> Flight {
-        Flight {
-            tenant,
-            delivery,
-            detail: AttemptDetail::default(),
-            latency: Duration::ZERO,
-            received: None,
-            first_byte_at: None,
-            story: None,
-        }
-    }
-}
-
-struct Shell {
-    shared: Arc<Shared>,
-    depot: Arc<Depot>,
-    dispatcher: Dispatcher,
-    chronicle: Chronicle,
-    cards: Cards,
-    pantry: Pantry,
-    waiting: Waiting,
-    decrees: Decrees,
-    flights: FxHashMap<Ticket, Flight>,
-    commands: Vec<Command>,
+pub(super) struct Shell {
+    pub(super) shared: Arc<Shared>,
+    pub(super) depot: Arc<Depot>,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) chronicle: Chronicle,
+    pub(super) cards: Cards,
+    pub(super) pantry: Pantry,
+    pub(super) waiting: Waiting,
+    pub(super) decrees: Decrees,
+    pub(super) flights: FxHashMap<Ticket, Flight>,
+    pub(super) commands: Vec<Command>,
     /// Nothing is under way that was sent, and nothing will be.
-    drained: bool,
+    pub(super) drained: bool,
     /// Nobody needs an answer any more.
-    leaving: bool,
+    pub(super) leaving: bool,
     /// The last record could not be written.
-    unwritten: bool,
+    pub(super) unwritten: bool,
 }
 
 impl Shell {
@@ -247,7 +214,7 @@ impl Shell {
     }
 
     /// Tells the dispatcher what happened, and does what it says.
-    fn hear(&mut self, input: Input) {
+    pub(super) fn hear(&mut self, input: Input) {
         let now = self.depot.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
         self.dispatcher.handle(now, input, &mut commands);
@@ -308,142 +275,7 @@ impl Shell {
         self.hear(Input::Accepted(deliveries));
     }
 
-    fn send(&mut self, attempt: Attempt) {
-        self.shared.in_flight().insert(attempt.delivery);
-        // Only a first attempt can find something there, and takes its share away.
-        let goods = if attempt.number == 1 {
-            self.pantry.take(attempt.event)
-        } else {
-            None
-        };
-        let mut flight = Flight::new(None, attempt.delivery);
-        flight.received = goods.as_ref().and_then(|goods| goods.received);
-        self.flights.insert(attempt.ticket, flight);
-        let errand = Errand {
-            attempt,
-            card: self.cards.get(attempt.endpoint),
-            goods,
-        };
-        tokio::spawn(self.depot.clone().run(errand));
-    }
-
-    fn returned(&mut self, returned: Return) {
-        let Return {
-            ticket,
-            finish,
-            detail,
-            latency,
-            tenant,
-            first_byte_at,
-        } = returned;
-        match finish {
-            Finish::Ran(_) => {
-                if let Some(flight) = self.flights.get_mut(&ticket) {
-                    flight.detail = detail;
-                    flight.latency = latency;
-                    flight.tenant = tenant;
-                    flight.first_byte_at = first_byte_at;
-                }
-            }
-            Finish::OurFault => {
-                self.land(ticket);
-            }
-        }
-        self.hear(Input::Finished { ticket, finish });
-    }
-
-    /// An attempt is over, and nothing of it has to be written down any more.
-    fn land(&mut self, ticket: Ticket) -> Option<Flight> {
-        let flight = self.flights.remove(&ticket);
-        if let Some(flight) = &flight {
-            self.shared.in_flight().remove(&flight.delivery);
-        }
-        flight
-    }
-
-    fn record(&mut self, now: Now, ticket: Ticket, record: Record) {
-        let detail = match &record {
-            Record::Attempt(attempt) => {
-                if attempt.disable.is_some() {
-                    self.decrees.disabled(attempt.delivery.facts().endpoint);
-                }
-                let flight = self.flights.get_mut(&ticket);
-                let flight = flight.expect("what is recorded was sent");
-                let lag = flight
-                    .first_byte_at
-                    .map(|first_byte_at| match flight.received {
-                        Some(received) => first_byte_at.saturating_duration_since(received),
-                        // Its way led over the disk: count from when it was due, by the wall clock.
-                        None => {
-                            let due_at = attempt.delivery.facts().due_at;
-                            let since_due = self.depot.clock.since(due_at);
-                            since_due.saturating_sub(first_byte_at.elapsed())
-                        }
-                    });
-                let is_first = attempt.settlement.number == 1;
-                flight.story = Some(Story::new(
-                    attempt,
-                    flight.tenant.clone(),
-                    flight.latency,
-                    lag.filter(|_| is_first),
-                ));
-                flight.detail.clone()
-            }
-            Record::Cancel { delivery, .. } => {
-                let endpoint = self.waiting.endpoint_of(*delivery);
-                let tenant = endpoint.and_then(|endpoint| self.tenant_of(endpoint));
-                let fresh = || Flight::new(tenant, *delivery);
-                self.flights.entry(ticket).or_insert_with(fresh);
-                AttemptDetail::default()
-            }
-        };
-        let inbox = self.shared.inbox.clone();
-        let done = Box::new(move |result| inbox.put(Message::Recorded { ticket, result }));
-        self.depot.store.record(now.wall, record, detail, done);
-    }
-
-    fn recorded(&mut self, ticket: Ticket, result: Result<Written, StoreError>) {
-        match result {
-            Ok(written) => {
-                self.unwritten = false;
-                if let Some(flight) = self.land(ticket) {
-                    self.tell(flight, written);
-                }
-                self.hear(Input::Recorded { ticket });
-            }
-            Err(error) => {
-                // Said once: there may be thousands, and each is tried again and again.
-                if !std::mem::replace(&mut self.unwritten, true) {
-                    self.chronicle.record_failed(&error);
-                }
-                if let Some(flight) = self.flights.get(&ticket) {
-                    // The dispatcher goes on trying; whoever waits should not have to.
-                    let answer = Err(EngineError::Store(error));
-                    self.waiting.answer_cancel(flight.delivery, &answer);
-                }
-                self.hear(Input::RecordFailed { ticket });
-            }
-        }
-    }
-
-    fn tell(&mut self, flight: Flight, written: Written) {
-        match (flight.story, written) {
-            (Some(story), Written::Applied) => self.chronicle.attempted(&story),
-            (Some(_), Written::Superseded) => {}
-            (None, Written::Applied) => {
-                self.chronicle
-                    .ended(flight.tenant.as_ref(), Status::Cancelled, 1);
-                self.waiting
-                    .answer_cancel(flight.delivery, &Ok(Cancelled::Done));
-            }
-            (None, Written::Superseded) => {
-                self.waiting
-                    .answer_cancel(flight.delivery, &Ok(Cancelled::Ended));
-            }
-        }
-    }
-
-    fn tenant_of(&self, endpoint: EndpointId) -> Option<TenantId> {
+    pub(super) fn tenant_of(&self, endpoint: EndpointId) -> Option<TenantId> {
         Some(self.cards.get(endpoint)?.tenant.clone())
     }
 
