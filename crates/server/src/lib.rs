@@ -3,7 +3,7 @@
 //! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
 //! sends; [`vault`] seals what must not be read from the disk; [`observe`] counts. [`picture`] turns data
 //! into charts, for a terminal and as SVG; [`report`] gives answers the shape that tools rely on;
-//! [`advice`] finds what would have gone better; [`bench`] measures;
+//! [`advice`] finds what would have gone better; [`mod@bench`] measures;
 //! [`demo`] shows it all.
 
 pub mod advice;
