@@ -51,6 +51,11 @@ impl Server {
         }
     }
 
+    /// A file in its directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// A file on the server's disk, which nobody else may see.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
