@@ -93,14 +93,20 @@ impl Receiver {
     }
 }
 
-/// Resolves everything to loopback, unless it is told to fall over.
-struct Loopback(Arc<AtomicBool>);
+/// Resolves everything to loopback, unless it is told to fall over; counts how often it fell.
+struct Loopback {
+    falls_over: Arc<AtomicBool>,
+    falls: watch::Sender<usize>,
+}
 
 impl Resolve for Loopback {
     fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
-        let falls = self.0.load(Ordering::SeqCst);
+        let falls = self.falls_over.load(Ordering::SeqCst);
         Box::pin(async move {
-            assert!(!falls, "the resolver falls over");
+            if falls {
+                self.falls.send_modify(|count| *count += 1);
+                panic!("the resolver falls over");
+            }
             Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
         })
     }
@@ -114,6 +120,7 @@ struct World {
     mint: Mutex<Mint>,
     tenant: TenantId,
     falls_over: Arc<AtomicBool>,
+    falls: watch::Sender<usize>,
 }
 
 impl World {
@@ -128,6 +135,7 @@ impl World {
         });
         let vault = Arc::new(vault.unwrap());
         let falls_over = Arc::new(AtomicBool::new(false));
+        let falls = watch::Sender::new(0);
         let rules = EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
             allow_http: true,
@@ -136,7 +144,10 @@ impl World {
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
             roots: Roots::none(),
-            resolver: Arc::new(Loopback(falls_over.clone())),
+            resolver: Arc::new(Loopback {
+                falls_over: falls_over.clone(),
+                falls: falls.clone(),
+            }),
             ..ClientSettings::default()
         });
         let engine_settings = EngineSettings {
@@ -175,6 +186,7 @@ impl World {
             mint: Mutex::new(Mint::new(Dice::seeded(3))),
             tenant,
             falls_over,
+            falls,
         }
     }
 
@@ -307,7 +319,10 @@ async fn a_panic_frees_the_place_and_spends_no_attempt() {
     world.endpoint(url).await;
     // As many as may be in flight, and one more.
     let deliveries = world.events(11).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Each of them has fallen, the last in a place that another had left.
+    let mut falls = world.falls.subscribe();
+    let fallen = falls.wait_for(|count| *count >= 11);
+    timeout(PATIENCE, fallen).await.expect("they fall").unwrap();
     world.falls_over.store(false, Ordering::SeqCst);
     for delivery in &deliveries {
         let shown = world.until(*delivery, Status::Succeeded).await;
@@ -377,7 +392,14 @@ async fn results_are_kept_while_they_cannot_be_written() {
     receiver.arrivals(3).await;
     world.store.fail_writes(Some(StoreError::Full));
     receiver.answers.send_replace(true);
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    let refused = async {
+        while world.store.refused_writes() < 3 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(PATIENCE, refused)
+        .await
+        .expect("all three are refused");
     world.store.fail_writes(None);
     for delivery in deliveries {
         let shown = world.until(delivery, Status::Succeeded).await;

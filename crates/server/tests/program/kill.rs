@@ -142,6 +142,19 @@ async fn survives(kills: &[Kill]) {
         let again = later.find(|delivery| cut.written_down.contains(delivery));
         assert_eq!(again, None, "was delivered, and comes again ({kills:?})");
     }
+    // One process sends nothing twice: each arrival beyond the first needs a cut that found the
+    // delivery unwritten.
+    for delivery in &deliveries {
+        let arrivals = ledger.iter().filter(|a| a.delivery() == *delivery).count();
+        let unwritten = cuts
+            .iter()
+            .filter(|cut| !cut.written_down.contains(delivery));
+        let explained = 1 + unwritten.count();
+        assert!(
+            arrivals <= explained,
+            "{delivery} came {arrivals} times ({kills:?})"
+        );
+    }
     // A fault of the server's own spends no attempt: the receiver took every one of them.
     assert!(ledger.iter().all(|arrival| arrival.attempt() == 1));
 }

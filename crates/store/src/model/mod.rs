@@ -15,7 +15,7 @@ mod tables;
 
 use std::future::ready;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::delivery::DeadReason;
@@ -39,6 +39,7 @@ pub struct ModelStore {
     hand_over: Arc<dyn HandOver>,
     closed: AtomicBool,
     failing_writes: Mutex<Option<StoreError>>,
+    refused_writes: AtomicUsize,
     failing_reads: Mutex<Option<StoreError>>,
 }
 
@@ -58,6 +59,11 @@ impl ModelStore {
         *lock(&self.failing_writes) = error;
     }
 
+    /// How many writes have failed.
+    pub fn refused_writes(&self) -> usize {
+        self.refused_writes.load(Ordering::SeqCst)
+    }
+
     /// From now on every read fails like this, or none does.
     pub fn fail_reads(&self, error: Option<StoreError>) {
         *lock(&self.failing_reads) = error;
@@ -69,12 +75,15 @@ impl ModelStore {
             hand_over,
             closed: AtomicBool::new(false),
             failing_writes: Mutex::new(None),
+            refused_writes: AtomicUsize::new(0),
             failing_reads: Mutex::new(None),
         }
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
-        self.may(&self.failing_writes)?;
+        self.may(&self.failing_writes).inspect_err(|_| {
+            self.refused_writes.fetch_add(1, Ordering::SeqCst);
+        })?;
         Ok(change(&mut lock(&self.tables)))
     }
 
