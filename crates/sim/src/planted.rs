@@ -112,7 +112,8 @@ impl Bug {
                             retry_after: None,
                         })
                     }
-                    other @ (Finish::Ran(Outcome::Failed(_)) | Finish::OurFault) => other,
+                    other @ (Finish::Ran(Outcome::Failed(_) | Outcome::StaleToken)
+                    | Finish::OurFault) => other,
                 };
                 Input::Finished { ticket, finish }
             }

@@ -25,11 +25,12 @@ pub const AMBIGUOUS_RETRIES: u32 = 3;
 pub struct HttpStatus(u16);
 
 impl HttpStatus {
+    /// `Unauthorized`.
+    pub const UNAUTHORIZED: HttpStatus = HttpStatus(401);
     /// `Gone`: the receiver took the endpoint away on purpose.
     pub const GONE: HttpStatus = HttpStatus(410);
     /// `Too Many Requests`.
     pub const TOO_MANY_REQUESTS: HttpStatus = HttpStatus(429);
-
     /// `Service Unavailable`.
     pub const SERVICE_UNAVAILABLE: HttpStatus = HttpStatus(503);
 
@@ -112,18 +113,21 @@ pub enum Fault {
     Connection,
     /// The address rules forbid the destination.
     UnsafeDestination,
+    /// The endpoint's authorization server gave no token to call the destination with.
+    NoToken,
     /// Something nobody foresaw, and not a fault of posthaste itself.
     Unknown,
 }
 
 impl Fault {
     /// Every fault there is.
-    pub const ALL: [Fault; 6] = [
+    pub const ALL: [Fault; 7] = [
         Fault::Timeout,
         Fault::Dns,
         Fault::Tls,
         Fault::Connection,
         Fault::UnsafeDestination,
+        Fault::NoToken,
         Fault::Unknown,
     ];
 
@@ -135,7 +139,8 @@ impl Fault {
             Fault::Tls => FailureKind::Tls,
             Fault::Connection => FailureKind::Connection,
             Fault::UnsafeDestination => FailureKind::Validation,
-            Fault::Unknown => FailureKind::Unknown,
+            // The API has no word for it; the detail says what the server answered.
+            Fault::NoToken | Fault::Unknown => FailureKind::Unknown,
         }
     }
 }
@@ -150,8 +155,22 @@ pub enum Outcome {
         /// The wait the receiver asked for, as [`retry_after`] read it.
         retry_after: Option<Span>,
     },
+    /// The receiver answered 401 to a token that was fetched for an earlier attempt. It may have been
+    /// revoked; the next attempt brings a fresh one, and a 401 to that is an answer like any other.
+    StaleToken,
     /// No answer came.
     Failed(Fault),
+}
+
+impl Outcome {
+    /// What the receiver answered, if it did.
+    pub fn status(self) -> Option<HttpStatus> {
+        match self {
+            Outcome::Answered { status, .. } => Some(status),
+            Outcome::StaleToken => Some(HttpStatus::UNAUTHORIZED),
+            Outcome::Failed(_) => None,
+        }
+    }
 }
 
 /// Whom a failure speaks about.
@@ -238,6 +257,13 @@ pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
                 retry_after,
             )
         }
+        Outcome::StaleToken => {
+            let status = HttpStatus::UNAUTHORIZED;
+            let verdict = Verdict::RetryUpTo(AMBIGUOUS_RETRIES);
+            let row = Row::Status(status.code());
+            let (kind, scope) = (FailureKind::Http, Scope::Delivery);
+            (kind, scope, verdict, row, Some(status), None)
+        }
         Outcome::Failed(fault) => {
             let (verdict, scope) = default_for_fault(fault);
             let row = Row::Kind(fault.kind());
@@ -289,7 +315,10 @@ fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
 /// The default table for attempts that got no answer.
 fn default_for_fault(fault: Fault) -> (Verdict, Scope) {
     match fault {
-        Fault::Timeout | Fault::Tls | Fault::Connection => (Verdict::Retry, Scope::Destination),
+        // Without a token the next delivery would not get through either.
+        Fault::Timeout | Fault::Tls | Fault::Connection | Fault::NoToken => {
+            (Verdict::Retry, Scope::Destination)
+        }
         Fault::Dns => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Destination),
         Fault::UnsafeDestination => (Verdict::GiveUp, Scope::Destination),
         // Nobody knows whose fault it was, so the destination is not blamed.
@@ -364,6 +393,7 @@ mod tests {
             (Fault::Connection, Verdict::Retry, Destination),
             (Fault::Dns, ambiguous, Destination),
             (Fault::UnsafeDestination, Verdict::GiveUp, Destination),
+            (Fault::NoToken, Verdict::Retry, Destination),
             (Fault::Unknown, Verdict::Retry, Delivery),
         ] {
             let failure = failure(Outcome::Failed(fault), &[]);
@@ -378,6 +408,23 @@ mod tests {
                 fault == Fault::UnsafeDestination
             );
         }
+    }
+
+    #[test]
+    fn a_stale_token_is_worth_another_try_and_a_fresh_one_is_not() {
+        let stale = failure(Outcome::StaleToken, &[]);
+        assert_eq!(stale.verdict, Verdict::RetryUpTo(AMBIGUOUS_RETRIES));
+        assert_eq!(stale.kind, FailureKind::Http);
+        assert_eq!(stale.scope, Scope::Delivery);
+        assert_eq!(failure(answered(401), &[]).verdict, Verdict::GiveUp);
+        let rules = [Rule {
+            on: On::Status(HttpStatus::UNAUTHORIZED),
+            then: Then::Fail,
+        }];
+        assert_eq!(
+            failure(Outcome::StaleToken, &rules).verdict,
+            Verdict::GiveUp
+        );
     }
 
     #[test]
