@@ -13,6 +13,7 @@ use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::RateLimit;
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
@@ -295,6 +296,8 @@ fn endpoint(now: Timestamp, number: u64) -> Endpoint {
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
         owner_email: None,
         created_at: now,
         revision: 0,

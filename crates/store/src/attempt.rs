@@ -1,6 +1,6 @@
 //! What is kept of an attempt.
 
-use posthaste_core::classify::{FailureKind, Meaning, Outcome};
+use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
 use posthaste_core::delivery::{Settlement, Trigger};
 use posthaste_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -68,10 +68,7 @@ impl AttemptEntry {
             started_at: settlement.started_at,
             finished_at: settlement.finished_at,
             latency_ms: detail.latency_ms,
-            status_code: match settlement.outcome {
-                Outcome::Answered { status, .. } => Some(status.code()),
-                Outcome::Failed(_) => None,
-            },
+            status_code: settlement.outcome.status().map(HttpStatus::code),
             error_kind: match settlement.meaning {
                 Meaning::Success => None,
                 Meaning::Failure(failure) => Some(failure.kind),

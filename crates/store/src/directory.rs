@@ -3,6 +3,7 @@
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{DisableCause, Health, RateLimit, Standing, holds};
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::Pattern;
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,11 @@ pub struct Endpoint {
     pub sealed_headers: Vec<u8>,
     /// Its signing keys, sealed.
     pub sealed_keys: Vec<u8>,
+    /// How its requests are signed, besides the signature that every request has.
+    pub signature_style: SignatureStyle,
+    /// What it is called with beside signatures, a password, a token or a certificate, sealed; empty if
+    /// there is nothing.
+    pub sealed_credentials: Vec<u8>,
     /// Who is told when something is wrong with it.
     pub owner_email: Option<String>,
     /// When it came.

@@ -216,6 +216,8 @@ impl World {
             ordered: false,
             sealed_headers: seal(Purpose::Headers, b"{}"),
             sealed_keys: seal(Purpose::SigningKeys, &keys),
+            signature_style: posthaste_core::sign::SignatureStyle::Standard,
+            sealed_credentials: Vec::new(),
             owner_email: None,
             created_at: now,
             revision: 0,

@@ -1,6 +1,6 @@
 //! What must not be read from the disk.
 //!
-//! Signing keys and the values of custom headers are sealed before they are stored. The vault promises:
+//! Signing keys, the values of custom headers and credentials are sealed before they are stored. The vault promises:
 //!
 //! - **Bound to its place.** What was sealed for one tenant, endpoint and purpose opens for no other, so
 //!   that copying a row hands nobody another's secret. A changed bit opens for nobody.
@@ -46,6 +46,8 @@ pub enum Purpose {
     SigningKeys,
     /// An endpoint's custom headers.
     Headers,
+    /// What an endpoint is called with beside signatures: passwords, tokens, private keys.
+    Credentials,
 }
 
 impl Purpose {
@@ -54,6 +56,7 @@ impl Purpose {
         match self {
             Purpose::SigningKeys => 1,
             Purpose::Headers => 2,
+            Purpose::Credentials => 3,
         }
     }
 }
@@ -225,12 +228,14 @@ impl Vault {
         let again = |purpose, sealed| self.reseal(&endpoint.tenant, endpoint.id, purpose, sealed);
         let keys = again(Purpose::SigningKeys, &endpoint.sealed_keys)?;
         let headers = again(Purpose::Headers, &endpoint.sealed_headers)?;
-        if keys.is_none() && headers.is_none() {
+        let credentials = again(Purpose::Credentials, &endpoint.sealed_credentials)?;
+        if keys.is_none() && headers.is_none() && credentials.is_none() {
             return Ok(None);
         }
         let mut resealed = endpoint.clone();
         resealed.sealed_keys = keys.unwrap_or(resealed.sealed_keys);
         resealed.sealed_headers = headers.unwrap_or(resealed.sealed_headers);
+        resealed.sealed_credentials = credentials.unwrap_or(resealed.sealed_credentials);
         Ok(Some(resealed))
     }
 }

@@ -160,6 +160,8 @@ fn an_endpoint_is_moved_over_as_a_whole() {
         ordered: false,
         sealed_headers: seal(&old, Purpose::Headers),
         sealed_keys: seal(&both, Purpose::SigningKeys),
+        signature_style: posthaste_core::sign::SignatureStyle::Standard,
+        sealed_credentials: seal(&old, Purpose::Credentials),
         owner_email: None,
         created_at: posthaste_core::time::Timestamp(0),
         revision: 3,
@@ -169,6 +171,9 @@ fn an_endpoint_is_moved_over_as_a_whole() {
     assert_eq!(moved.sealed_keys, endpoint.sealed_keys);
     let headers = new.open(&acme(), ENDPOINT, Purpose::Headers, &moved.sealed_headers);
     assert_eq!(headers.expect("the new key"), b"hidden");
+    let credentials = &moved.sealed_credentials;
+    let credentials = new.open(&acme(), ENDPOINT, Purpose::Credentials, credentials);
+    assert_eq!(credentials.expect("the new key"), b"hidden");
     assert_eq!(both.reseal_endpoint(&moved).expect("opens"), None);
     assert!(new.reseal_endpoint(&endpoint).is_err());
 }

@@ -12,6 +12,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Fetched, RETRY_AFTER_CAP, RateLimit, Standing};
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::Value;
@@ -82,6 +83,8 @@ pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoin
         ordered: false,
         sealed_headers: vec![1, 2, 3],
         sealed_keys: vec![0, 255, 7],
+        signature_style: SignatureStyle::GitHub,
+        sealed_credentials: vec![8, 0, 9],
         owner_email: None,
         created_at: at(number as u64),
         revision: 0,

@@ -3,6 +3,7 @@
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Trigger};
 use posthaste_core::lane::Standing;
+use posthaste_core::sign::SignatureStyle;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 use crate::{ReplayScope, ReplayStatus, StoredStatus};
@@ -119,6 +120,11 @@ codes! {
         Standing::Paused = 1,
         Standing::Disabled = 2,
         Standing::Deleted = 3,
+    }
+    SignatureStyle {
+        SignatureStyle::Standard = 0,
+        SignatureStyle::GitHub = 1,
+        SignatureStyle::Stripe = 2,
     }
     ReplayStatus {
         ReplayStatus::Running = 0,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{Health, RateLimit, Standing};
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -112,7 +113,8 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
     conn.prepare_cached(
         "UPDATE endpoints SET url = ?2, description = ?3, event_types = ?4, policy = ?5, \
          timeout_ms = ?6, max_in_flight = ?7, per_second = ?8, burst = ?9, ordered = ?10, \
-         sealed_headers = ?11, sealed_keys = ?12, owner_email = ?13 WHERE no = ?1",
+         sealed_headers = ?11, sealed_keys = ?12, owner_email = ?13, signature_style = ?14, \
+         sealed_credentials = ?15 WHERE no = ?1",
     )?
     .execute(params![
         no,
@@ -128,6 +130,8 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
         endpoint.sealed_headers,
         endpoint.sealed_keys,
         endpoint.owner_email,
+        Code(endpoint.signature_style),
+        endpoint.sealed_credentials,
     ])?;
     Ok(())
 }
@@ -226,7 +230,8 @@ pub(super) fn remember(conn: &Connection, no: i64, health: &Health) -> rusqlite:
 
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
-    e.owner_email, e.created_at, e.revision, e.standing, e.reason, e.health \
+    e.owner_email, e.created_at, e.revision, e.standing, e.reason, e.health, \
+    e.signature_style, e.sealed_credentials \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
@@ -247,6 +252,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
             ordered: row.get(10)?,
             sealed_headers: row.get(11)?,
             sealed_keys: row.get(12)?,
+            signature_style: row.get::<_, Code<SignatureStyle>>(19)?.0,
+            sealed_credentials: row.get(20)?,
             owner_email: row.get(13)?,
             created_at: at(row.get(14)?),
             revision: row.get::<_, i64>(15)? as u64,

@@ -11,7 +11,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The steps from an empty file to today's format. Published steps never change.
-pub(super) const STEPS: &[&str] = &[FIRST];
+pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS];
 
 /// The newest format this program knows.
 pub(super) const FORMAT: u32 = STEPS.len() as u32;
@@ -33,6 +33,12 @@ pub(super) mod meta {
     /// When writing was last tried out.
     pub(crate) const PROBED_AT: &str = "probed_at";
 }
+
+/// How an endpoint wants to be signed for and called with.
+const CREDENTIALS: &str = "
+ALTER TABLE endpoints ADD COLUMN signature_style INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE endpoints ADD COLUMN sealed_credentials BLOB NOT NULL DEFAULT x'';
+";
 
 const FIRST: &str = "
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;

@@ -10,6 +10,7 @@ use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::RateLimit;
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::{Faults, SqliteStore};
 use posthaste_store::{
@@ -164,6 +165,8 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
         owner_email: None,
         created_at: NOW,
         revision: 0,

@@ -11,7 +11,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, Standing};
-use posthaste_core::sign::SigningKey;
+use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
 
 use super::call::Call;
@@ -264,6 +264,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
         owner_email: None,
         created_at: now,
         revision: 0,
