@@ -157,11 +157,14 @@ impl Shared {
             method,
             headers,
             body,
+            identity,
+            keep_bytes,
             time_limit: _,
         } = request;
+        let keep_bytes = keep_bytes.unwrap_or(self.settings.max_snippet_bytes);
         let mut message = request::compose(method, headers, body);
 
-        let mut idle = self.pool.take(&key, &to);
+        let mut idle = self.pool.take(&key, &to, identity.as_ref());
         loop {
             progress.reused = idle.is_some();
             let mut lease = match idle.take() {
@@ -169,14 +172,15 @@ impl Shared {
                 None => {
                     // Boxed, since connecting is rare and large: else every request would carry room
                     // for it from task to task.
-                    let connecting = self.connector.connect(&to, &mut progress.phase);
+                    let identity = identity.as_ref();
+                    let connecting = self.connector.connect(&to, identity, &mut progress.phase);
                     let fresh = Box::pin(connecting).await?;
-                    self.pool.adopt(&key, &to, fresh)
+                    self.pool.adopt(&key, &to, identity, fresh)
                 }
             };
             lease.connection().address(&mut message, &to)?;
             match exchange(&mut lease, message, progress).await {
-                Ok(response) => return self.read(response, lease, progress).await,
+                Ok(response) => return self.read(response, lease, keep_bytes, progress).await,
                 // The connection ended while it was idle. The receiver has seen nothing of the
                 // request, so a fresh connection may have it.
                 Err((_, Some(unsent))) if progress.reused => message = unsent,
@@ -189,6 +193,7 @@ impl Shared {
         &self,
         response: Response<Incoming>,
         lease: Lease,
+        keep_bytes: usize,
         progress: &mut Progress,
     ) -> Result<Answer, Setback> {
         progress.phase = Phase::Reading;
@@ -200,7 +205,7 @@ impl Shared {
             snippet: Vec::new(),
             truncated: false,
         };
-        let whole = self.read_body(&mut body, &mut answer).await?;
+        let whole = self.read_body(&mut body, keep_bytes, &mut answer).await?;
         // After this status the connection no longer speaks HTTP, and we never asked for another
         // language.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -210,7 +215,12 @@ impl Shared {
     }
 
     /// Reads a body up to its end or its limit, and says whether it was the end.
-    async fn read_body(&self, body: &mut Incoming, answer: &mut Answer) -> Result<bool, Mishap> {
+    async fn read_body(
+        &self,
+        body: &mut Incoming,
+        keep_bytes: usize,
+        answer: &mut Answer,
+    ) -> Result<bool, Mishap> {
         let mut read_bytes = 0_usize;
         while !body.is_end_stream() {
             let Some(frame) = body.frame().await else {
@@ -221,7 +231,7 @@ impl Shared {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            let room = self.settings.max_snippet_bytes - answer.snippet.len();
+            let room = keep_bytes - answer.snippet.len();
             answer
                 .snippet
                 .extend_from_slice(&data[..data.len().min(room)]);

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use crate::connection::{Connection, Protocol};
 use crate::dial;
 use crate::explain;
+use crate::identity::Identity;
 use crate::mishap::{Mishap, OwnFault, Phase, Setback};
 use crate::resolve::ResolveError;
 use crate::settings::ClientSettings;
@@ -30,7 +31,7 @@ const HTTP1: &[u8] = b"http/1.1";
 /// Opens connections.
 pub(crate) struct Connector {
     settings: Arc<ClientSettings>,
-    tls: TlsConnector,
+    tls: Arc<ClientConfig>,
 }
 
 impl Connector {
@@ -46,7 +47,7 @@ impl Connector {
         config.resumption = Resumption::disabled();
         Connector {
             settings,
-            tls: TlsConnector::from(Arc::new(config)),
+            tls: Arc::new(config),
         }
     }
 
@@ -54,6 +55,7 @@ impl Connector {
     pub(crate) async fn connect(
         &self,
         to: &Destination,
+        identity: Option<&Identity>,
         phase: &mut Phase,
     ) -> Result<Connection, Setback> {
         let rules = &self.settings.rules;
@@ -71,7 +73,7 @@ impl Connector {
             Scheme::Http => (Stream::plain(socket), Protocol::Http1),
             Scheme::Https => {
                 *phase = Phase::Securing;
-                self.secure(socket, to.host()).await?
+                self.secure(socket, to.host(), identity).await?
             }
         };
 
@@ -94,7 +96,12 @@ impl Connector {
         })
     }
 
-    async fn secure(&self, socket: TcpStream, host: &Host) -> Result<(Stream, Protocol), Mishap> {
+    async fn secure(
+        &self,
+        socket: TcpStream,
+        host: &Host,
+        identity: Option<&Identity>,
+    ) -> Result<(Stream, Protocol), Mishap> {
         let name = match host {
             Host::Ip(address) => ServerName::from(*address),
             // DNS allows names that no certificate can be made out for.
@@ -102,7 +109,11 @@ impl Connector {
                 ServerName::try_from(name.clone()).map_err(|_| Mishap::CertificateWrongHost)?
             }
         };
-        let secured = self.tls.connect(name, socket).await;
+        let config = match identity {
+            Some(identity) => Arc::new(identity.shown_by(&self.tls)),
+            None => Arc::clone(&self.tls),
+        };
+        let secured = TlsConnector::from(config).connect(name, socket).await;
         let secured = secured.map_err(|error| explain::handshaking(&error))?;
         let protocol = match secured.get_ref().1.alpn_protocol() {
             Some(HTTP2) => Protocol::Http2,

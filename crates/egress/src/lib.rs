@@ -27,6 +27,7 @@ mod connection;
 mod connector;
 mod dial;
 mod explain;
+mod identity;
 mod mishap;
 pub mod operator;
 mod pool;
@@ -38,6 +39,7 @@ mod settings;
 mod stream;
 
 pub use client::Client;
+pub use identity::{Identity, IdentityError, MAX_CHAIN};
 pub use mishap::{Mishap, OwnFault, Phase};
 pub use report::Report;
 pub use request::{PoolKey, Request};

@@ -20,6 +20,7 @@ use posthaste_core::address::{Destination, Host, Scheme};
 use tokio::time::{Instant, timeout};
 
 use crate::connection::{Connection, Protocol};
+use crate::identity::{Fingerprint, Identity};
 use crate::request::PoolKey;
 use crate::settings::ClientSettings;
 
@@ -33,19 +34,25 @@ struct Origin {
     scheme: Scheme,
     host: Host,
     port: u16,
+    /// Who we are there: a receiver remembers it for as long as the connection lasts.
+    identity: Option<Fingerprint>,
 }
 
 impl Origin {
-    fn of(to: &Destination) -> Origin {
+    fn of(to: &Destination, identity: Option<&Identity>) -> Origin {
         Origin {
+            identity: identity.map(Identity::fingerprint),
             scheme: to.scheme(),
             host: to.host().clone(),
             port: to.port(),
         }
     }
 
-    fn is_of(&self, to: &Destination) -> bool {
-        self.port == to.port() && self.scheme == to.scheme() && self.host == *to.host()
+    fn is_of(&self, to: &Destination, identity: Option<&Identity>) -> bool {
+        self.port == to.port()
+            && self.scheme == to.scheme()
+            && self.host == *to.host()
+            && self.identity == identity.map(Identity::fingerprint)
     }
 }
 
@@ -96,7 +103,12 @@ impl Pool {
     }
 
     /// A connection to this destination that served this key before, if one is free.
-    pub(crate) fn take(self: &Arc<Pool>, key: &PoolKey, to: &Destination) -> Option<Lease> {
+    pub(crate) fn take(
+        self: &Arc<Pool>,
+        key: &PoolKey,
+        to: &Destination,
+        identity: Option<&Identity>,
+    ) -> Option<Lease> {
         let now = Instant::now();
         let mut shelves = self.lock();
         let Shelves {
@@ -106,7 +118,7 @@ impl Pool {
         tidy(shelf, resting, |entry| self.is_usable(entry, now));
         let free = shelf
             .iter()
-            .rposition(|entry| entry.origin.is_of(to) && self.has_room(entry))?;
+            .rposition(|entry| entry.origin.is_of(to, identity) && self.has_room(entry))?;
         let entry = &mut shelf[free];
         if let Some(rest) = entry.rest.take() {
             resting.remove(&rest.serial);
@@ -130,9 +142,10 @@ impl Pool {
         self: &Arc<Pool>,
         key: &PoolKey,
         to: &Destination,
+        identity: Option<&Identity>,
         connection: Connection,
     ) -> Lease {
-        let origin = Arc::new(Origin::of(to));
+        let origin = Arc::new(Origin::of(to, identity));
         if let Some(shared) = connection.share() {
             let entry = Entry {
                 origin: Arc::clone(&origin),

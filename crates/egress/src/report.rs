@@ -32,6 +32,7 @@ impl Report {
         match (&self.mishap, self.outcome) {
             (Some(mishap), _) => mishap.to_string(),
             (None, Outcome::Answered { status, .. }) => answered(status),
+            (None, Outcome::StaleToken) => answered(HttpStatus::UNAUTHORIZED),
             (None, Outcome::Failed(fault)) => fault.kind().name().to_owned(),
         }
     }

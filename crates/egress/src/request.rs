@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, uri};
 use http_body_util::Full;
 use posthaste_core::address::{Destination, Scheme};
 
+use crate::identity::Identity;
 use crate::mishap::Mishap;
 
 /// A request as hyper takes it.
@@ -56,6 +57,11 @@ pub struct Request {
     pub headers: HeaderMap,
     /// Its body, sent byte for byte.
     pub body: Bytes,
+    /// Who we are to the receiver, if it asks for a certificate.
+    pub identity: Option<Identity>,
+    /// How much of the answer's body is kept; the client's setting if nothing is said. Never more than
+    /// is read.
+    pub keep_bytes: Option<usize>,
     /// How long all of it may take, the answer included; at most
     /// [`MAX_TIME_LIMIT`](crate::MAX_TIME_LIMIT).
     pub time_limit: Duration,
@@ -214,6 +220,8 @@ mod tests {
             method: Method::POST,
             headers,
             body: Bytes::from_static(b"canary"),
+            identity: None,
+            keep_bytes: None,
             time_limit: Duration::from_secs(1),
         };
         assert!(!format!("{request:?}").contains("canary"));

@@ -52,6 +52,8 @@ pub(crate) fn request(url: &str) -> Request {
         method: Method::POST,
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
+        identity: None,
+        keep_bytes: None,
         time_limit: AMPLE,
     }
 }
@@ -71,13 +73,15 @@ pub(crate) async fn post_within(client: &Client, url: &str, time_limit: Duration
 pub(crate) fn status(report: &Report) -> u16 {
     match report.outcome {
         Outcome::Answered { status, .. } => status.code(),
-        Outcome::Failed(fault) => panic!("{fault:?}: {}", report.detail()),
+        other @ (Outcome::StaleToken | Outcome::Failed(_)) => {
+            panic!("{other:?}: {}", report.detail())
+        }
     }
 }
 
 pub(crate) fn fault(report: &Report) -> Fault {
     match report.outcome {
-        Outcome::Answered { status, .. } => panic!("answered {}", status.code()),
+        other @ (Outcome::Answered { .. } | Outcome::StaleToken) => panic!("{other:?}"),
         Outcome::Failed(fault) => fault,
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::classify::{FailureKind, Meaning, Outcome};
+use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
 use posthaste_core::delivery::{Settlement, Status};
 use posthaste_core::dispatcher::{AttemptRecord, Notice};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
@@ -94,10 +94,7 @@ impl Chronicle {
             event: story.event,
             attempt: story.settlement.number,
             trigger: story.settlement.trigger,
-            status: match story.settlement.outcome {
-                Outcome::Answered { status, .. } => Some(status.code()),
-                Outcome::Failed(_) => None,
-            },
+            status: story.settlement.outcome.status().map(HttpStatus::code),
             error_kind: failure,
             latency_ms: u64::try_from(story.latency.as_millis()).unwrap_or(u64::MAX),
             next_attempt_at: story.settlement.next_attempt_at,

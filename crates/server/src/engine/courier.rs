@@ -129,6 +129,8 @@ impl Depot {
             method: Method::POST,
             headers: self.headers(&attempt, outfit, accepted_at, &content)?,
             body: content.payload.clone(),
+            identity: None,
+            keep_bytes: None,
             time_limit: card.time_limit,
         };
         let report = self.client.send(request).await;
@@ -176,10 +178,8 @@ impl Depot {
 
 /// What came of a request.
 fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
-    let succeeded = match report.outcome {
-        Outcome::Answered { status, .. } => status.class() == 2,
-        Outcome::Failed(_) => false,
-    };
+    let status = report.outcome.status();
+    let succeeded = status.is_some_and(|status| status.class() == 2);
     Return {
         ticket: attempt.ticket,
         finish: Finish::Ran(report.outcome),
