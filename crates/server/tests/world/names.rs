@@ -160,13 +160,12 @@ async fn every_name() {
 
 /// A name that means one thing when it is looked at, and another when it is called.
 async fn rebind(world: &mut World, table: &mut Table) {
-    let (public, private) = (addresses("45.60.0.9"), addresses("10.66.0.9"));
     let name = "turncoat.customer.com";
-    world.names.tell(name, &[public.clone()]);
+    world.names.tell(name, &[addresses("45.60.0.9")]);
     world.api.tenant("rebound").await;
     let url = format!("https://{name}/hook");
     world.endpoint("rebound", &url, json!({})).await;
-    world.names.tell(name, &[private.clone()]);
+    world.names.tell(name, &[addresses("10.66.0.9")]);
     let ended = world.deliver_one("rebound").await;
     let what = "public when registered, private when called";
     ended.expect(what, End::Unsafe);
