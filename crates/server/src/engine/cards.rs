@@ -238,30 +238,21 @@ pub(super) struct Cards {
 #[derive(Default)]
 struct Entry {
     card: Option<Arc<Card>>,
-    /// The endpoint was changed since the card was made.
-    outdated: bool,
     reading: bool,
     again: bool,
 }
 
 impl Cards {
-    /// The card of an endpoint, as it was read last.
+    /// The card of an endpoint.
     pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
         self.entries.get(&endpoint)?.card.clone()
     }
 
-    /// The card to send by. There is none from when the endpoint was changed until it has been read
-    /// again: who is told of a change may rely on it for whatever is handed over afterwards.
+    /// The card of an endpoint, unless it is being read anew: what changed may be a secret that has leaked
+    /// or a place that is no longer right, and whoever changed it has been told that it is done.
     pub(super) fn current(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
         let entry = self.entries.get(&endpoint)?;
-        entry.card.clone().filter(|_| !entry.outdated)
-    }
-
-    /// The endpoint was changed.
-    pub(super) fn outdate(&mut self, endpoint: EndpointId) {
-        if let Some(entry) = self.entries.get_mut(&endpoint) {
-            entry.outdated = true;
-        }
+        entry.card.clone().filter(|_| !entry.reading)
     }
 
     /// Notes that an endpoint should be read. Says whether to begin now; otherwise a reading is under
@@ -286,7 +277,6 @@ impl Cards {
             return true;
         }
         entry.reading = false;
-        entry.outdated = false;
         if card.is_some() {
             entry.card = card;
         } else {
@@ -326,5 +316,37 @@ impl Cards {
                 self.entries.remove(&victim);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDPOINT: EndpointId = EndpointId(1);
+
+    fn card(url: &str) -> Arc<Card> {
+        Arc::new(Card {
+            tenant: "acme".parse().expect("a name"),
+            url: url.to_owned(),
+            pool_key: PoolKey::new("one"),
+            time_limit: Duration::from_secs(1),
+            outfit: Err(Unfit::Forbidden("for the test")),
+        })
+    }
+
+    #[test]
+    fn a_card_that_is_being_read_anew_is_not_sent_with() {
+        let mut cards = Cards::default();
+        let url = |card: Option<Arc<Card>>| card.map(|card| card.url.clone());
+        assert!(cards.begin_reading(ENDPOINT));
+        assert!(!cards.end_reading(ENDPOINT, Some(card("old"))));
+        assert_eq!(url(cards.current(ENDPOINT)), Some("old".to_owned()));
+        assert!(cards.begin_reading(ENDPOINT));
+        assert_eq!(url(cards.current(ENDPOINT)), None);
+        // Whose it is stays known.
+        assert_eq!(url(cards.get(ENDPOINT)), Some("old".to_owned()));
+        assert!(!cards.end_reading(ENDPOINT, Some(card("new"))));
+        assert_eq!(url(cards.current(ENDPOINT)), Some("new".to_owned()));
     }
 }

@@ -290,7 +290,6 @@ impl Shell {
 
     /// Reads an endpoint because it was changed, if anybody needs to know.
     fn reload(&mut self, endpoint: EndpointId) {
-        self.cards.outdate(endpoint);
         if self.cards.knows(endpoint) || self.dispatcher.lane(endpoint).is_some() {
             self.load(endpoint);
         }
