@@ -2,12 +2,14 @@
 //! store in memory. Every answer is held against the OpenAPI document on its way.
 
 mod access;
+mod credentials;
 mod endpoints;
 mod keys;
 mod kit;
 mod pages;
 mod schema;
 mod serving;
+mod signatures;
 mod strictness;
 mod table;
 mod tenants;

@@ -1,10 +1,13 @@
 //! The whole program, through the real binary: from an event that is handed over to the webhook that
 //! arrives. Ledgers are kept outside of it.
 
+mod credentials;
 mod deliver;
 mod full;
 mod kill;
 mod life;
+mod secured;
+mod signed;
 mod start;
 mod stop;
 mod support;
