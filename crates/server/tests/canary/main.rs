@@ -13,6 +13,7 @@
 
 mod caller;
 mod canaries;
+mod credentials;
 mod panics;
 mod places;
 mod program;
