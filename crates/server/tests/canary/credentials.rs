@@ -4,7 +4,12 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use super::story::{Life, rude};
-use super::support::{Answer, Receiver};
+use super::support::{Answer, Arrival, Receiver};
+
+/// What it was told, to be said back.
+fn said(arrival: &Arrival) -> Value {
+    json!(arrival.header("authorization"))
+}
 
 /// A receiver that is also a token server, good or bad, as its path says.
 async fn both(life: &Life) -> Receiver {
@@ -27,8 +32,8 @@ async fn both(life: &Life) -> Receiver {
                 200,
                 json!({"access_token": format!("{refused}\r\nX-A: 1"), "token_type": "Bearer"}),
             ),
-            "/unwelcome" => (401, json!({"error": "go away"})),
-            _ => (200, Value::Null),
+            "/unwelcome" => (401, json!({"error": "go away", "you": said(arrival)})),
+            _ => (200, said(arrival)),
         };
         Answer {
             body: body.to_string().into(),

@@ -45,7 +45,14 @@ async fn talkative(canaries: &Canaries) -> Receiver {
     Receiver::start(move |arrival| {
         let status = arrival.path.trim_start_matches('/').parse();
         let mut answer = Answer::status(status.unwrap_or(200));
-        answer.body = format!("<p>{body}</p>").into();
+        // It says back what it was told, as some do.
+        let said: Vec<_> = arrival
+            .headers
+            .values()
+            .map(|value| value.as_bytes())
+            .collect();
+        let said = String::from_utf8_lossy(&said.join(&b"; "[..])).into_owned();
+        answer.body = format!("<p>{body}</p> {said}").into();
         answer.headers = vec![
             ("x-answer", header.to_owned()),
             ("retry-after", header.to_owned()),
