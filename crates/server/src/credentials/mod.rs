@@ -6,13 +6,16 @@
 mod certificate;
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http::HeaderValue;
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::{Deserialize, Serialize};
 
 pub use certificate::{ClientCertificate, Glance};
+
+use crate::chance::random_bytes;
 
 /// Everything an endpoint is called with beside signatures.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,9 +86,20 @@ impl ClientAuthentication {
     }
 }
 
-/// Tells credentials apart without holding them. Kept in memory only.
+/// Tells credentials apart without holding them, for as long as the process lives: what it is made of is
+/// salted, so that nobody who sees it can try out what might stand behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark([u8; SHA256_OUTPUT_LEN]);
+
+static SALT: LazyLock<[u8; SHA256_OUTPUT_LEN]> = LazyLock::new(random_bytes);
+
+impl fmt::Display for Mark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
 
 /// What was sealed is not what can be read. Never quotes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +125,10 @@ impl Credentials {
 
     /// What tells these credentials from others.
     pub fn mark(&self) -> Mark {
-        let hash = digest(&SHA256, &self.keep());
+        let mut context = Context::new(&SHA256);
+        context.update(&*SALT);
+        context.update(&self.keep());
+        let hash = context.finish();
         Mark(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 }

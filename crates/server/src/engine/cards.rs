@@ -130,12 +130,18 @@ impl House {
 
     fn card(&self, row: &EndpointRow) -> Card {
         let endpoint = &row.endpoint;
+        let outfit = self.outfit(row);
+        // A connection that was opened with other credentials is never met again.
+        let pool_key = match outfit.as_ref().ok().and_then(|outfit| outfit.mark) {
+            Some(mark) => format!("{}/{mark}", endpoint.id),
+            None => endpoint.id.to_string(),
+        };
         Card {
             tenant: endpoint.tenant.clone(),
             url: endpoint.url.clone(),
-            pool_key: PoolKey::new(&endpoint.id.to_string()),
+            pool_key: PoolKey::new(&pool_key),
             time_limit: Duration::from_millis(endpoint.timeout.as_millis()),
-            outfit: self.outfit(row),
+            outfit,
         }
     }
 

@@ -407,9 +407,11 @@ async fn a_certificate_needs_tls() {
     world.tenant("acme").await;
     let certificate = with_certificate(2030);
     let plain = "http://example.com/hooks";
-    let body = json!({"url": plain, "client_certificate": certificate});
-    let refused = world.post(ALL, body).await;
-    assert_eq!(refused.wrong_fields(), ["client_certificate"]);
+    for plain in [plain, "HTTP://example.com/hooks"] {
+        let body = json!({"url": plain, "client_certificate": certificate});
+        let refused = world.post(ALL, body).await;
+        assert_eq!(refused.wrong_fields(), ["client_certificate"]);
+    }
     let (_, path) = made(&world, json!({"client_certificate": certificate})).await;
     let refused = world.patch(&path, json!({"url": plain})).await;
     assert_eq!(refused.wrong_fields(), ["url"]);

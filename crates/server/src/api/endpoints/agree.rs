@@ -50,7 +50,9 @@ pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut Mistakes
         collide("signature_style", name);
     }
     // It would never be asked for, and whoever set it would believe that it was.
-    if whole.credentials.client_certificate.is_some() && whole.url.starts_with("http://") {
+    let scheme = whole.url.split(':').next().unwrap_or_default();
+    let is_plain = scheme.eq_ignore_ascii_case("http");
+    if whole.credentials.client_certificate.is_some() && is_plain {
         let field = match says("client_certificate") {
             true => "client_certificate",
             false => "url",

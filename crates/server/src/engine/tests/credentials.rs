@@ -28,6 +28,8 @@ type Judge = Box<dyn Fn(&HeaderMap) -> u16 + Send + Sync>;
 struct Gate {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
+    /// Where each of them came from: one port, one connection.
+    ports: Arc<Mutex<Vec<u16>>>,
     judge: Arc<Mutex<Arc<Judge>>>,
 }
 
@@ -37,14 +39,18 @@ impl Gate {
         let gate = Gate {
             address: listener.local_addr().unwrap(),
             heads: Arc::default(),
+            ports: Arc::default(),
             judge: Arc::new(Mutex::new(Arc::new(Box::new(|_| 200)))),
         };
         let (heads, judge) = (gate.heads.clone(), gate.judge.clone());
+        let ports = gate.ports.clone();
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
+            while let Ok((stream, peer)) = listener.accept().await {
                 let (heads, judge) = (heads.clone(), judge.clone());
+                let ports = ports.clone();
                 let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                     let (heads, judge) = (heads.clone(), judge.clone());
+                    ports.lock().unwrap().push(peer.port());
                     async move {
                         let (head, body) = request.into_parts();
                         body.collect().await?;
@@ -115,7 +121,7 @@ fn oauth2(server: &TokenServer) -> Auth {
 }
 
 #[tokio::test]
-async fn a_password_and_a_changed_token_arrive() {
+async fn a_changed_credential_arrives_and_on_another_connection() {
     let world = World::start().await;
     let gate = Gate::start().await;
     let basic = Auth::Basic {
@@ -123,8 +129,10 @@ async fn a_password_and_a_changed_token_arrive() {
         password: "open sesame".to_owned(),
     };
     let id = world.authorized(gate.url(), basic).await;
-    let delivery = world.events(1).await[0];
-    world.until(delivery, Status::Succeeded).await;
+    for _ in 0..2 {
+        let delivery = world.events(1).await[0];
+        world.until(delivery, Status::Succeeded).await;
+    }
     let mut row = world.store.endpoint(id).await.unwrap().unwrap().endpoint;
     world.seal_auth(&mut row, bearer("abc"));
     let replaced = world.store.replace_endpoint(world.clock.wall(), row).await;
@@ -132,8 +140,11 @@ async fn a_password_and_a_changed_token_arrive() {
     world.engine.changed(id);
     let delivery = world.events(1).await[0];
     world.until(delivery, Status::Succeeded).await;
-    let expected = ["Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Bearer abc"];
-    assert_eq!(gate.saw("authorization"), expected);
+    let basic = "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
+    assert_eq!(gate.saw("authorization"), [basic, basic, "Bearer abc"]);
+    let ports = gate.ports.lock().unwrap();
+    assert_eq!(ports[0], ports[1], "a connection is used again");
+    assert_ne!(ports[1], ports[2], "but not with other credentials");
 }
 
 #[tokio::test]

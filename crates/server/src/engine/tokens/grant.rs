@@ -59,7 +59,7 @@ impl Grant {
         }
         Grant {
             key: (endpoint, mark),
-            pool_key: PoolKey::new(&format!("{endpoint}/token")),
+            pool_key: PoolKey::new(&format!("{endpoint}/{mark}/token")),
             destination,
             headers,
             body: Bytes::from(body.finish()),
