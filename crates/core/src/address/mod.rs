@@ -10,6 +10,8 @@
 //! - **One judge of addresses.** [`EgressRules::vet`] is asked for literals at registration and, by
 //!   the shell, for every resolved address and for the connected peer. A name that passes here has
 //!   merely not been refused yet.
+//! - **Never in a circle.** Where this server listens is refused, whatever is open; see
+//!   [`EgressRules::leads_back`].
 //! - **Nothing told.** A refusal names the rule that was broken, never an address.
 //!
 //! Everything is a pure function of its arguments; resolving and connecting happen elsewhere.
@@ -17,27 +19,42 @@
 mod destination;
 mod ip;
 mod name;
+mod nat64;
+mod own;
 mod port;
 mod range;
 mod refusal;
 
 pub use destination::{Destination, Host, MAX_URL_BYTES, Scheme};
+pub use nat64::{Nat64Prefix, Nat64PrefixError};
+pub use port::{PortRange, PortRangeError};
 pub use range::ForbiddenAddress;
 pub use refusal::Refusal;
+
+use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
 /// What the operator opened or closed beyond the built-in rules.
 ///
-/// The default opens nothing. Where both lists cover an address, the denial wins.
+/// The default opens nothing. Where both lists cover an address or a port, the denial wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressRules {
     /// Networks that may be called although the built-in table refuses them.
     pub allow_networks: Vec<IpNet>,
     /// Networks that may never be called, whatever else says otherwise.
     pub deny_networks: Vec<IpNet>,
+    /// Ports that may be called although they belong to the system or to an internal service.
+    pub allow_ports: Vec<PortRange>,
+    /// Ports that may never be called, whatever else says otherwise.
+    pub deny_ports: Vec<PortRange>,
+    /// Prefixes whose addresses are judged as the IPv4 addresses that they carry to a translator.
+    pub nat64_prefixes: Vec<Nat64Prefix>,
     /// Whether `http://` is accepted beside `https://`.
     pub allow_http: bool,
+    /// Where this server itself listens, which is never called, whatever is open. The operator does
+    /// not say it: the shell knows when it has bound, port 0 resolved.
+    pub own_sockets: Vec<SocketAddr>,
 }
 
 #[cfg(test)]
