@@ -4,6 +4,7 @@ mod hostile;
 mod http2;
 mod kit;
 mod operator;
+mod own;
 mod places;
 mod plain;
 mod secure;
