@@ -173,6 +173,13 @@ impl Cards {
         self.entries.get(&endpoint)?.card.clone()
     }
 
+    /// The card of an endpoint, unless it is being read anew: what changed may be a secret that has leaked
+    /// or a place that is no longer right, and whoever changed it has been told that it is done.
+    pub(super) fn current(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
+        let entry = self.entries.get(&endpoint)?;
+        entry.card.clone().filter(|_| !entry.reading)
+    }
+
     /// Notes that an endpoint should be read. Says whether to begin now; otherwise a reading is under
     /// way, and another will follow it.
     pub(super) fn begin_reading(&mut self, endpoint: EndpointId) -> bool {
@@ -234,5 +241,37 @@ impl Cards {
                 self.entries.remove(&victim);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDPOINT: EndpointId = EndpointId(1);
+
+    fn card(url: &str) -> Arc<Card> {
+        Arc::new(Card {
+            tenant: "acme".parse().expect("a name"),
+            url: url.to_owned(),
+            pool_key: PoolKey::new("one"),
+            time_limit: Duration::from_secs(1),
+            outfit: Err(Unfit::Forbidden),
+        })
+    }
+
+    #[test]
+    fn a_card_that_is_being_read_anew_is_not_sent_with() {
+        let mut cards = Cards::default();
+        let url = |card: Option<Arc<Card>>| card.map(|card| card.url.clone());
+        assert!(cards.begin_reading(ENDPOINT));
+        assert!(!cards.end_reading(ENDPOINT, Some(card("old"))));
+        assert_eq!(url(cards.current(ENDPOINT)), Some("old".to_owned()));
+        assert!(cards.begin_reading(ENDPOINT));
+        assert_eq!(url(cards.current(ENDPOINT)), None);
+        // Whose it is stays known.
+        assert_eq!(url(cards.get(ENDPOINT)), Some("old".to_owned()));
+        assert!(!cards.end_reading(ENDPOINT, Some(card("new"))));
+        assert_eq!(url(cards.current(ENDPOINT)), Some("new".to_owned()));
     }
 }

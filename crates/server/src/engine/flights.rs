@@ -57,7 +57,7 @@ impl Shell {
         self.flights.insert(attempt.ticket, flight);
         let errand = Errand {
             attempt,
-            card: self.cards.get(attempt.endpoint),
+            card: self.cards.current(attempt.endpoint),
             goods,
         };
         tokio::spawn(self.depot.clone().run(errand));

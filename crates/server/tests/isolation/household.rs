@@ -1,0 +1,143 @@
+//! A tenant with one of everything, in every state.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use posthaste::clock::Clock;
+use posthaste_core::time::Span;
+use serde_json::{Value, json};
+
+use super::support::{Answer, Receiver};
+use super::town::{Caller, Town};
+
+/// Who asks. Names that stand in no text by chance.
+pub(crate) const OWN: &str = "own-5d1f";
+/// Who is asked about.
+pub(crate) const THEIRS: &str = "theirs-8a40";
+/// Who is not there any more.
+pub(crate) const GONE: &str = "gone-19e2";
+
+/// A tenant.
+pub(crate) struct Household {
+    /// Its id.
+    pub(crate) tenant: String,
+    /// A caller with its key.
+    pub(crate) caller: Caller,
+    /// Its ids of each kind.
+    pub(crate) ids: BTreeMap<&'static str, Vec<String>>,
+}
+
+/// A receiver that does as its path says.
+pub(crate) async fn receiver() -> Receiver {
+    Receiver::start(|arrival| match arrival.path.as_str() {
+        "/good" => Answer::status(200),
+        "/bad" => Answer::status(400),
+        _ => Answer {
+            after: Duration::from_secs(3_600),
+            ..Answer::status(200)
+        },
+    })
+    .await
+}
+
+fn in_a_month() -> String {
+    Clock::system()
+        .wall()
+        .after(Span::from_days(30))
+        .to_string()
+}
+
+fn id_of(shown: &Value) -> String {
+    let id = shown["id"].as_str();
+    id.unwrap_or_else(|| panic!("no id in {shown}")).to_owned()
+}
+
+impl Household {
+    /// Settles a tenant: three endpoints, and deliveries that succeeded, failed, hang and wait.
+    pub(crate) async fn settle(town: &Town, receiver: &Receiver, tenant: &str) -> Household {
+        let admin = town.admin();
+        let body = json!({"id": tenant, "name": format!("name of {tenant}")});
+        admin
+            .ask("POST", "/v1/tenants", Some(&body))
+            .await
+            .json(201);
+        let base = format!("/v1/tenants/{tenant}");
+        let make = async |path: &str, status: u16, body: Value| {
+            let path = format!("{base}{path}");
+            admin.ask("POST", &path, Some(&body)).await.json(status)
+        };
+        let key = make("/keys", 201, json!({"name": "own"})).await;
+        let mut ids: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+        ids.insert("tenant", vec![tenant.to_owned()]);
+        ids.insert("key", vec![id_of(&key)]);
+        for fate in ["good", "bad", "slow"] {
+            let endpoint = json!({
+                "url": format!("http://{}/{fate}", receiver.address),
+                "event_types": [format!("to.{fate}")],
+                "timeout": "60s",
+                "headers": {"X-Of": tenant},
+                "description": format!("belongs to {tenant}"),
+            });
+            let endpoint = make("/endpoints", 201, endpoint).await;
+            ids.entry("endpoint").or_default().push(id_of(&endpoint));
+        }
+        for (fate, ends, later) in [
+            ("good", "succeeded", None),
+            ("bad", "failed", None),
+            ("slow", "in_progress", None),
+            ("good", "pending", Some(in_a_month())),
+        ] {
+            let event = json!({"type": format!("to.{fate}"), "payload": {"of": tenant},
+                "idempotency_key": format!("key {fate} {ends}"), "deliver_at": later});
+            let event = make("/events", 202, event).await;
+            let delivery = id_of(&event["deliveries"][0]);
+            town.until(&format!("{base}/deliveries/{delivery}"), ends)
+                .await;
+            ids.entry("event").or_default().push(id_of(&event));
+            ids.entry("delivery").or_default().push(delivery);
+        }
+        let replay = make("/replays", 202, json!({"status": "failed"})).await;
+        let replay = id_of(&replay);
+        town.until(&format!("{base}/replays/{replay}"), "done")
+            .await;
+        let failed = &ids["delivery"][1];
+        town.until(&format!("{base}/deliveries/{failed}"), "failed")
+            .await;
+        ids.insert("replay", vec![replay]);
+        let key = key["key"].as_str().expect("a key");
+        Household {
+            tenant: tenant.to_owned(),
+            caller: town.caller(key),
+            ids,
+        }
+    }
+
+    /// Every id, with its kind.
+    pub(crate) fn all_ids(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let kinds = self.ids.iter();
+        kinds.flat_map(|(kind, ids)| ids.iter().map(|id| (*kind, id.as_str())))
+    }
+
+    /// One id of this kind.
+    pub(crate) fn id(&self, kind: &str) -> &str {
+        let ids = self.ids.get(kind);
+        &ids.unwrap_or_else(|| panic!("a household has no {kind}"))[0]
+    }
+
+    /// This path with the household's own names in it.
+    pub(crate) fn path(&self, pattern: &str) -> String {
+        let mut path = pattern.to_owned();
+        for kind in self.ids.keys() {
+            path = path.replace(&format!("{{{kind}}}"), self.id(kind));
+        }
+        assert!(!path.contains('{'), "{path} names something unknown");
+        path
+    }
+}
+
+/// An id of the same form that names nothing.
+pub(crate) fn ghost(id: &str) -> String {
+    let (rest, last) = id.split_at(id.len() - 1);
+    let other = if last == "0" { "1" } else { "0" };
+    format!("{rest}{other}")
+}

@@ -1,0 +1,136 @@
+//! Lists and cursors, which must not tell what lies between.
+
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use serde_json::Value;
+
+use super::household::{Household, OWN, THEIRS, receiver};
+use super::town::{Caller, Town};
+
+/// How many bytes of an id tell it from every other of its kind.
+const KEY_BYTES: usize = 8;
+
+/// A cursor that nobody was ever given, at nearly the same place.
+fn ghost_cursor(cursor: &str) -> String {
+    let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).expect("base64");
+    let last = bytes.last_mut().expect("some bytes");
+    *last ^= 1;
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// The pages of a list, one item each.
+async fn pages(caller: &Caller, path: &str) -> Vec<Value> {
+    let joint = if path.contains('?') { '&' } else { '?' };
+    let mut pages = Vec::new();
+    let mut next = format!("{path}{joint}limit=1");
+    loop {
+        let page = caller.ask("GET", &next, None).await.json(200);
+        let cursor = page["next_cursor"].as_str().map(str::to_owned);
+        pages.push(page);
+        match cursor {
+            Some(cursor) => next = format!("{path}{joint}limit=1&cursor={cursor}"),
+            None => return pages,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_tenants_cursor_is_as_good_as_one_made_up() {
+    let town = Town::found().await;
+    let receiver = receiver().await;
+    let own = Household::settle(&town, &receiver, OWN).await;
+    let theirs = Household::settle(&town, &receiver, THEIRS).await;
+    let lists = || {
+        let routes = town.routes.iter();
+        routes.filter(|route| route.is_list() && route.is_tenants())
+    };
+    let mut cursors = Vec::new();
+    for route in lists() {
+        for page in pages(&theirs.caller, &theirs.path(&route.path)).await {
+            let cursor = page["next_cursor"].as_str();
+            cursors.extend(cursor.map(str::to_owned));
+        }
+    }
+    assert!(cursors.len() >= 6, "only {} cursors", cursors.len());
+    for route in lists() {
+        let path = own.path(&route.path);
+        for cursor in &cursors {
+            let with = |cursor: &str| format!("{path}?cursor={cursor}");
+            let seen = own.caller.ask("GET", &with(cursor), None).await;
+            let made_up = with(&ghost_cursor(cursor));
+            let unseen = own.caller.ask("GET", &made_up, None).await;
+            assert_eq!(seen, unseen, "{path} {cursor}");
+            let text = String::from_utf8_lossy(&seen.body).into_owned();
+            for (kind, id) in theirs.all_ids() {
+                assert!(!text.contains(id), "{path} shows a foreign {kind}: {text}");
+            }
+        }
+    }
+}
+
+/// Whether another page is promised must depend on what is one's own alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_ends_with_what_is_ones_own() {
+    let town = Town::found().await;
+    let receiver = receiver().await;
+    // Between those who came before and those who came after.
+    let earlier = Household::settle(&town, &receiver, "early-77ab").await;
+    let own = Household::settle(&town, &receiver, OWN).await;
+    let later = Household::settle(&town, &receiver, "later-c03d").await;
+    let mut in_progress = 0;
+    for route in &town.routes {
+        if !(route.is_list() && route.is_tenants()) {
+            continue;
+        }
+        let mut paths = vec![own.path(&route.path)];
+        for status in &route.statuses {
+            paths.push(format!("{}?status={status}", own.path(&route.path)));
+        }
+        for path in paths {
+            let pages = pages(&own.caller, &path).await;
+            let whole = town.admin().ask("GET", &path, None).await.json(200);
+            let whole = whole["data"].as_array().expect("a list").clone();
+            let items: Vec<Value> = pages
+                .iter()
+                .flat_map(|page| page["data"].as_array().expect("a list").clone())
+                .collect();
+            assert_eq!(items, whole, "{path}");
+            // What is being sent no longer waits; where it would stand the page stays empty.
+            let empty = usize::from(path.ends_with("status=pending"));
+            let most = items.len().max(1) + empty;
+            assert!(pages.len() <= most, "{path} goes on after its end");
+            in_progress += u32::from(path.ends_with("status=in_progress") && whole.len() == 1);
+            for page in &pages {
+                assert_own(page, &own, [&earlier, &later], &path);
+            }
+        }
+    }
+    assert_eq!(in_progress, 1, "nothing was in flight");
+}
+
+/// Neither what is shown nor what the cursor holds is another's.
+fn assert_own(page: &Value, own: &Household, others: [&Household; 2], path: &str) {
+    let text = page["data"].to_string();
+    for (kind, id) in others.iter().flat_map(|other| other.all_ids()) {
+        assert!(!text.contains(id), "{path} shows a foreign {kind}");
+    }
+    let Some(cursor) = page["next_cursor"].as_str() else {
+        return;
+    };
+    let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).expect("base64");
+    // Some lists go on below a key, which is how the id begins.
+    let begins = |id: &str| raw(id).is_some_and(|id| id[..KEY_BYTES] == bytes[1..=KEY_BYTES]);
+    let is_own = own.all_ids().any(|(_, id)| begins(id));
+    assert!(is_own, "{path}: the cursor points at what is not one's own");
+}
+
+/// The bytes of an id.
+fn raw(id: &str) -> Option<Vec<u8>> {
+    use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId};
+    let number = None
+        .or_else(|| id.parse::<EndpointId>().ok().map(|id| id.0))
+        .or_else(|| id.parse::<EventId>().ok().map(|id| id.0))
+        .or_else(|| id.parse::<DeliveryId>().ok().map(|id| id.0))
+        .or_else(|| id.parse::<ReplayId>().ok().map(|id| id.0))
+        .or_else(|| id.parse::<KeyId>().ok().map(|id| id.0));
+    number.map(|number: u128| number.to_be_bytes().to_vec())
+}

@@ -1,0 +1,10 @@
+//! What the real binary sends, verified by the libraries that receivers use.
+//!
+//! Each claim about a request that arrived is put to Python, JavaScript and, where its official library
+//! can, Rust. They must agree, and must say no to whatever was tampered with.
+
+mod judges;
+mod standard;
+#[path = "../program/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
+mod support;

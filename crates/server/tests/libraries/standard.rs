@@ -1,0 +1,220 @@
+//! Standard Webhooks: `v1`, `v1a`, and changes of secrets.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde_json::{Value, json};
+
+use super::judges::{Claims, Method, Seen, text};
+use super::support::{Answer, Api, Receiver, Server};
+
+const HOUR: &str = "1h";
+
+async fn rotate(api: &mut Api, endpoint: &str, body: Value) -> String {
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}/secret/rotate");
+    let shown = api.post(&path, body).await.expect(200);
+    shown["secret"].as_str().expect("a secret").to_owned()
+}
+
+/// Sends an event with this payload, and sees what arrives of it.
+async fn seen(api: &mut Api, receiver: &Receiver, payload: Value) -> Seen {
+    let before = receiver.count();
+    api.event("acme", json!({"type": "a.b", "payload": payload}))
+        .await;
+    let ledger = receiver.arrivals(before + 1).await;
+    Seen::from(&ledger[before])
+}
+
+fn id_of(endpoint: &Value) -> String {
+    endpoint["id"].as_str().expect("an id").to_owned()
+}
+
+fn secret_of(endpoint: &Value) -> String {
+    endpoint["secret"].as_str().expect("a secret").to_owned()
+}
+
+#[tokio::test]
+async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let secret = secret_of(&endpoint);
+    let mut claims = Claims::default();
+    for payload in [
+        json!({"invoice": 42, "paid": true}),
+        json!("just a text"),
+        json!([1, 2.5, null, {"a": []}]),
+        json!({"größe": "żółć", "表": "🦀\u{200d}", "\u{0}": "\u{1f}\u{7f}"}),
+    ] {
+        let seen = seen(&mut api, &receiver, payload.clone()).await;
+        assert_eq!(seen.body, payload.to_string());
+        claims.sound(&payload.to_string(), Method::Standard, &secret, &seen);
+    }
+    // What is no JSON, and what is no text either.
+    for (body, method) in [
+        (
+            &b"plain \xc3\xa4 text\r\nof two lines\n"[..],
+            Method::Standard,
+        ),
+        (&b"\x00\xff\xfe\x80 bytes \xc3("[..], Method::Hmac),
+    ] {
+        let before = receiver.count();
+        let event = json!({"type": "a.b", "body_base64": BASE64_STANDARD.encode(body),
+            "content_type": "application/octet-stream"});
+        api.event("acme", event).await;
+        let seen = Seen::from(&receiver.arrivals(before + 1).await[before]);
+        assert_eq!(seen.body, body);
+        claims.sound("raw bytes", method, &secret, &seen);
+        let other = api.endpoint(
+            "acme",
+            json!({"url": receiver.url(), "event_types": ["none"]}),
+        );
+        let other = secret_of(&other.await);
+        claims.refused("another endpoint's secret", method, &other, &seen);
+    }
+    claims.judge();
+}
+
+#[tokio::test]
+async fn retries_and_replays_are_signed_afresh() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::start(|arrival| match arrival.number {
+        1 => Answer::status(503),
+        _ => Answer::status(200),
+    })
+    .await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    // Longer than a second, so that a fresh timestamp is another one.
+    let policy = json!({"backoff": {"kind": "fixed", "interval": "1100ms"},
+        "jitter": {"kind": "none"}, "max_attempts": 3});
+    let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
+    let endpoint = api.endpoint("acme", endpoint).await;
+    let secret = secret_of(&endpoint);
+    let event = json!({"type": "a.b", "payload": {"größe": 1}});
+    let event = api.event("acme", event).await;
+    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
+    receiver.arrivals(2).await;
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    api.until(&path, |shown| shown["status"] == "succeeded")
+        .await;
+    let retry = api.call("POST", &format!("{path}/retry"), None).await;
+    assert_eq!(retry.status, 202, "{}", retry.body);
+    receiver.arrivals(3).await;
+    api.until(&path, |shown| shown["status"] == "succeeded")
+        .await;
+    let replay = json!({"endpoint": id_of(&endpoint), "status": "succeeded"});
+    let replay = api
+        .post("/v1/tenants/acme/replays", replay)
+        .await
+        .expect(202);
+    assert_eq!(replay["total"], 1);
+    let ledger = receiver.arrivals(4).await;
+
+    let mut claims = Claims::default();
+    let mut last = 0;
+    for (number, arrival) in ledger.iter().enumerate() {
+        let seen = Seen::from(arrival);
+        let timestamp: u64 = text(&seen, "webhook-timestamp").parse().expect("seconds");
+        assert!(
+            timestamp >= last,
+            "a signature is older than the one before it"
+        );
+        assert!(
+            number != 1 || timestamp > last,
+            "the retry has the first one's timestamp"
+        );
+        last = timestamp;
+        assert_eq!(arrival.delivery(), delivery, "receivers tell repeats by it");
+        assert_eq!(arrival.body, ledger[0].body);
+        claims.sound(
+            &format!("arrival {}", number + 1),
+            Method::Standard,
+            &secret,
+            &seen,
+        );
+    }
+    claims.judge();
+}
+
+#[tokio::test]
+async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longer_after() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let brought = format!("whsec_{}", BASE64_STANDARD.encode([7; 32]));
+    let endpoint = json!({"url": receiver.url(), "secret": brought});
+    let endpoint = api.endpoint("acme", endpoint).await;
+    let id = id_of(&endpoint);
+    let first = secret_of(&endpoint);
+    assert_eq!(first, brought);
+    let mut claims = Claims::default();
+    let standard = Method::Standard;
+
+    let second = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
+    let overlapping = seen(&mut api, &receiver, json!(1)).await;
+    claims.sound("the new secret", standard, &second, &overlapping);
+    claims.sound("the old secret in time", standard, &first, &overlapping);
+
+    // One that ends by itself: it is over when the server says so.
+    let third = rotate(&mut api, &id, json!({"overlap": "1s"})).await;
+    let path = format!("/v1/tenants/acme/endpoints/{id}/secret");
+    api.until(&path, |shown| shown["previous"] == json!([]))
+        .await;
+    let after = seen(&mut api, &receiver, json!(2)).await;
+    claims.sound("the newest secret", standard, &third, &after);
+    claims.refused("the second one after its end", standard, &second, &after);
+    claims.refused("the first one after its end", standard, &first, &after);
+
+    // One that has leaked must end at once: what is sent after the answer knows nothing of it.
+    let mut leaked = third;
+    for number in 3..20 {
+        let fresh = rotate(&mut api, &id, json!({"overlap": "0s"})).await;
+        let at_once = seen(&mut api, &receiver, json!(number)).await;
+        claims.genuine("the only secret", standard, &fresh, &at_once);
+        claims.refused("one that was ended at once", standard, &leaked, &at_once);
+        leaked = fresh;
+    }
+    claims.judge();
+}
+
+#[tokio::test]
+async fn a_public_key_verifies_and_stands_beside_a_shared_secret() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let pair = |seed: u8| format!("whsk_{}", BASE64_STANDARD.encode([seed; 32]));
+    let endpoint = json!({"url": receiver.url(), "secret": pair(1)});
+    let id = id_of(&api.endpoint("acme", endpoint).await);
+    let path = format!("/v1/tenants/acme/endpoints/{id}/secret");
+    let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();
+    let first = public(&api.get(&path).await.expect(200));
+    let mut claims = Claims::default();
+    let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
+    assert!(text(&arrived, "webhook-signature").starts_with("v1a,"));
+    claims.sound("a public key", Method::Ed25519, &first, &arrived);
+
+    let rotation = json!({"secret": pair(2), "overlap": HOUR});
+    let shown = api.post(&format!("{path}/rotate"), rotation).await;
+    let second = public(&shown.expect(200));
+    let arrived = seen(&mut api, &receiver, json!(1)).await;
+    claims.sound("the new pair", Method::Ed25519, &second, &arrived);
+    claims.sound("the old pair in time", Method::Ed25519, &first, &arrived);
+
+    // From a pair to a shared secret: a receiver that knows either is content.
+    let shared = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
+    let arrived = seen(&mut api, &receiver, json!(2)).await;
+    claims.sound("the shared secret", Method::Standard, &shared, &arrived);
+    claims.sound("the pair before it", Method::Ed25519, &second, &arrived);
+
+    rotate(&mut api, &id, json!({"overlap": "0s"})).await;
+    let arrived = seen(&mut api, &receiver, json!(3)).await;
+    claims.refused("a pair that was ended", Method::Ed25519, &second, &arrived);
+    claims.judge();
+}
