@@ -1,5 +1,7 @@
 //! The configuration: every setting, every way to set it, every mistake.
 
+mod rules;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,16 @@ const VALUES: &[(&str, [&str; 3])] = &[
     (
         "deny_network",
         ["192.0.2.0/24", "1.1.1.1/32,2000::/3", "9.9.9.9"],
+    ),
+    ("allow_port", ["25", "5432,9000-9100", "1-65535"]),
+    ("deny_port", ["8080", "1-442,444-65535", "3000"]),
+    (
+        "nat64_prefix",
+        [
+            "64:ff9b::/96",
+            "2001:db8::/32,64:ff9b:1::/48",
+            "64:ff9b:1::/56",
+        ],
     ),
     ("allow_http", ["true", "false", "true"]),
     ("ca_bundle", ["a.pem", "b.pem", "c.pem"]),
