@@ -98,6 +98,10 @@ impl Connector {
         })
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the door: the socket leads where it was judged"
+    )]
     async fn secure(
         &self,
         socket: TcpStream,
