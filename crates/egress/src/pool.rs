@@ -115,10 +115,26 @@ impl Pool {
             by_key, resting, ..
         } = &mut *shelves;
         let shelf = by_key.get_mut(key)?;
-        tidy(shelf, resting, |entry| self.is_usable(entry, now));
-        let free = shelf
-            .iter()
-            .rposition(|entry| entry.origin.is_of(to, identity) && self.has_room(entry))?;
+        // The last one used is the likeliest to be open still. Those that are not are met here or by the
+        // sweeper; looking at all of them for every request would cost more than sending it.
+        let mut place = shelf.len();
+        let free = loop {
+            place = place.checked_sub(1)?;
+            let entry = &shelf[place];
+            if !entry.origin.is_of(to, identity) {
+                continue;
+            }
+            if !self.is_usable(entry, now) {
+                let gone = shelf.remove(place);
+                if let Some(serial) = gone.serial() {
+                    resting.remove(&serial);
+                }
+                continue;
+            }
+            if self.has_room(entry) {
+                break place;
+            }
+        };
         let entry = &mut shelf[free];
         if let Some(rest) = entry.rest.take() {
             resting.remove(&rest.serial);
@@ -247,7 +263,9 @@ impl Pool {
         if let Some(shelf) = shelves.by_key.get_mut(key) {
             shelf[position].rest = Some(Rest { serial, until });
             let serials = || shelf.iter().filter_map(Entry::serial);
-            if serials().count() > self.settings.max_idle_per_key
+            // Resting ones are counted only where there could be too many of them.
+            if shelf.len() > self.settings.max_idle_per_key
+                && serials().count() > self.settings.max_idle_per_key
                 && let Some(oldest) = serials().min()
             {
                 shelves.evict(oldest);

@@ -64,7 +64,35 @@ fn the_relay_delivers_everything_once() {
         .iter()
         .map(|scenario| &scenario["name"])
         .collect();
-    assert_eq!(names, ["throughput", "lag"]);
+    assert_eq!(names, ["throughput", "lag", "door"]);
+}
+
+#[test]
+fn the_hardened_client_is_measured_beside_raw_connections() {
+    let told = document(bench(
+        "--scenario door --events 500 --rounds 2 --endpoints 64 --json",
+    ));
+    let door = &told["scenarios"][0];
+    assert_eq!(door["requests"], 500);
+    // As many connections as each endpoint would have.
+    assert_eq!(door["connections"], 8);
+    let rounds = door["rounds"].as_array().expect("a list");
+    assert_eq!(rounds.len(), 2);
+    for side in rounds
+        .iter()
+        .flat_map(|round| [&round["raw"], &round["door"]])
+    {
+        for name in ["requests_per_second", "cpu_us_per_request"] {
+            assert!(
+                side[name].as_f64().is_some_and(|figure| figure > 0.0),
+                "{side}"
+            );
+        }
+    }
+    assert!(
+        door["ratio"].is_number() && door["cpu_ratio"].is_number(),
+        "{door}"
+    );
 }
 
 #[test]

@@ -38,7 +38,7 @@ use tokio::runtime;
 
 use failure::Failure;
 use report::Outcome;
-use scenario::{history, memory, neighbour, recovery, versus};
+use scenario::{door, history, memory, neighbour, recovery, versus};
 use settings::{Scenario, Settings};
 
 /// Plays what was asked for, one after the other.
@@ -67,6 +67,7 @@ async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failur
         Scenario::Recovery => recovery::run(settings).await,
         Scenario::Memory => memory::run(settings).await,
         Scenario::History => history::run(settings).await,
+        Scenario::Door => door::run(settings).await,
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Scenario {
     Memory,
     /// What an event costs when many are stored
     History,
+    /// The sender alone: raw connections and the hardened client in turns
+    Door,
 }
 
 /// What a benchmark is asked to do.

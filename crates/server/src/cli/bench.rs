@@ -26,7 +26,7 @@ Examples:
   posthaste bench --set log.level=warn
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
 
-Without --scenario it runs throughput, then lag. Build with --release, on a machine with nothing
+Without --scenario it runs throughput, lag and door. Build with --release, on a machine with nothing
 else to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and
 says which.";
 
@@ -82,7 +82,7 @@ pub enum Only {
 impl BenchArgs {
     fn settings(&self) -> Settings {
         let scenarios = match self.scenario.as_slice() {
-            [] => vec![Scenario::Throughput, Scenario::Lag],
+            [] => vec![Scenario::Throughput, Scenario::Lag, Scenario::Door],
             asked => asked.to_vec(),
         };
         Settings {

@@ -1,5 +1,6 @@
 //! What a benchmark can show. Each scenario has a module that plays it and tells what came of it.
 
+pub mod door;
 pub mod history;
 pub mod memory;
 pub mod neighbour;
