@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, FromArgMatches};
 use posthaste::cli::serve_args::ServeArgs;
-use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting, StoreLocation};
+use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting};
 use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use tempfile::TempDir;
@@ -395,6 +395,7 @@ fn variables_of_others_and_empty_ones_do_no_harm() {
         .variable("POSTHASTE_SECRET", "whsec_x")
         .variable("POSTHASTE_RECEIVER_LISTEN", "127.0.0.1:1")
         .variable("POSTHASTE_PORT", "tcp://10.0.0.1:8420")
+        .variable("POSTHASTE_ALLOW_PORT", "tcp://10.0.0.1:8420")
         .variable("POSTHASTE_ADMIN_KEY", "")
         .variable("POSTHASTE_CONFIG", "");
     assert_eq!(desk.load(), Ok(Config::default()));
@@ -468,35 +469,6 @@ fn a_bundle_is_read_at_the_start() {
     assert!(desk.mistakes()[0].contains("holds no certificate"));
     fs::write(&path, AUTHORITY).expect("written");
     assert!(desk.load().expect("valid").roots().is_ok());
-}
-
-#[test]
-fn the_flags_of_development() {
-    let config = Desk::new()
-        .flags([
-            "--allow-network",
-            "127.0.0.0/8",
-            "--allow-network",
-            "::1",
-            "--allow-http",
-        ])
-        .flags(["--listen", "127.0.0.1:0", "--store", "sqlite:/tmp/x.db"])
-        .load()
-        .expect("valid");
-    let networks: Vec<String> = config
-        .egress
-        .allow_networks
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    assert_eq!(networks, ["127.0.0.0/8", "::1/128"]);
-    assert!(config.egress.allow_http);
-    assert_eq!(config.listen.port(), 0);
-    assert_eq!(
-        config.store,
-        StoreLocation::Sqlite(PathBuf::from("/tmp/x.db"))
-    );
-    assert_eq!(config.retry_policy, Preset::Recommended.policy());
 }
 
 #[test]

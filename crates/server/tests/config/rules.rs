@@ -1,5 +1,10 @@
 //! Where webhooks may go, as the operator says it.
 
+use std::path::PathBuf;
+
+use posthaste::config::StoreLocation;
+use posthaste_core::policy::Preset;
+
 use crate::Desk;
 
 #[test]
@@ -57,4 +62,33 @@ fn the_rules_are_what_was_set() {
         Ok(())
     );
     assert!(rules.own_sockets.is_empty(), "known only to who has bound");
+}
+
+#[test]
+fn the_flags_of_development() {
+    let config = Desk::new()
+        .flags([
+            "--allow-network",
+            "127.0.0.0/8",
+            "--allow-network",
+            "::1",
+            "--allow-http",
+        ])
+        .flags(["--listen", "127.0.0.1:0", "--store", "sqlite:/tmp/x.db"])
+        .load()
+        .expect("valid");
+    let networks: Vec<String> = config
+        .egress
+        .allow_networks
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(networks, ["127.0.0.0/8", "::1/128"]);
+    assert!(config.egress.allow_http);
+    assert_eq!(config.listen.port(), 0);
+    assert_eq!(
+        config.store,
+        StoreLocation::Sqlite(PathBuf::from("/tmp/x.db"))
+    );
+    assert_eq!(config.retry_policy, Preset::Recommended.policy());
 }
