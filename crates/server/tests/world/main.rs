@@ -11,6 +11,7 @@ mod docs;
 mod faults;
 mod names;
 mod namespace;
+mod ourselves;
 mod outside;
 mod program;
 mod receivers;
