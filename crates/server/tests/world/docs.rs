@@ -74,7 +74,7 @@ pub(crate) fn code(text: &str) -> String {
         let is_hidden = matches!(
             character,
             '\u{80}'..='\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}'
-            | '\u{3000}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}'
+            | '\u{3000}' | '\u{3164}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}'
         ) || character.is_control()
             || (character.is_whitespace() && (character != ' ' || at_an_edge));
         if is_hidden {
@@ -83,5 +83,9 @@ pub(crate) fn code(text: &str) -> String {
             shown.push(character);
         }
     }
-    format!("`{shown}`")
+    // A backtick inside needs two around.
+    match shown.contains('`') {
+        true => format!("`` {shown} ``"),
+        false => format!("`{shown}`"),
+    }
 }

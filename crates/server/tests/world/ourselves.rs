@@ -4,12 +4,11 @@ use serde_json::json;
 
 use crate::dns::addresses;
 use crate::docs::{Table, code};
-use crate::namespace::inside;
+use crate::namespace::{OWN_ADDRESSES, inside};
 use crate::program::{End, World, once};
 
-/// An address of this machine's that everybody can reach.
-const OURS: &str = "45.70.0.1";
-const OURS_TOO: &str = "2606:4700:70::1";
+const OURS: &str = OWN_ADDRESSES[0];
+const OURS_TOO: &str = OWN_ADDRESSES[1];
 const THEIRS: &str = "45.60.0.1";
 const PORT: u16 = 8420;
 
