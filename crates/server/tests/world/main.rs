@@ -9,6 +9,7 @@ mod authority;
 mod dns;
 mod docs;
 mod faults;
+mod frames;
 mod names;
 mod namespace;
 mod ourselves;
