@@ -150,7 +150,7 @@ impl World {
             api: Api::new(&address, ADMIN_KEY),
             address,
             child,
-            directory: directory,
+            directory,
         }
     }
 
