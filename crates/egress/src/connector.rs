@@ -19,6 +19,7 @@ use crate::dial;
 use crate::explain;
 use crate::identity::Identity;
 use crate::mishap::{Mishap, OwnFault, Phase, Setback};
+use crate::own;
 use crate::resolve::ResolveError;
 use crate::settings::ClientSettings;
 use crate::stream::Stream;
@@ -65,6 +66,7 @@ impl Connector {
         *phase = Phase::Resolving;
         let addresses = self.resolve(to.host()).await?;
         dial::vet(rules, &addresses)?;
+        own::vet(rules, &addresses, to.port())?;
 
         *phase = Phase::Connecting;
         let socket = dial::dial(rules, &addresses, to.port()).await?;
@@ -96,6 +98,10 @@ impl Connector {
         })
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the door: the socket leads where it was judged"
+    )]
     async fn secure(
         &self,
         socket: TcpStream,

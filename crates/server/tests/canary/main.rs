@@ -11,6 +11,11 @@
 //!
 //! A new secret is a line in [`canaries::PLANTED`], and has to be planted, or the test fails.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
 mod caller;
 mod canaries;
 mod panics;
