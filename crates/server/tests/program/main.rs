@@ -6,11 +6,14 @@
     reason = "tests call the program as people do"
 )]
 
+mod credentials;
 mod deliver;
 mod full;
 mod kill;
 mod life;
 mod own;
+mod secured;
+mod signed;
 mod start;
 mod stop;
 mod support;
