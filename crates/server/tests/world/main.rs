@@ -14,12 +14,15 @@ mod authority;
 mod dns;
 mod docs;
 mod faults;
+mod frames;
 mod names;
 mod namespace;
+mod ourselves;
 mod outside;
 mod program;
 mod receivers;
 mod sharing;
+mod tokens;
 mod vectors;
 
 use std::time::Duration;
