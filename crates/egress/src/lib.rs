@@ -35,6 +35,7 @@ mod report;
 mod request;
 mod resolve;
 mod roots;
+mod rota;
 mod settings;
 mod stream;
 
@@ -43,6 +44,8 @@ pub use identity::{Identity, IdentityError, MAX_CHAIN};
 pub use mishap::{Mishap, OwnFault, Phase};
 pub use report::Report;
 pub use request::{PoolKey, Request};
-pub use resolve::{Lookup, MAX_LOOKUPS, Resolve, ResolveError, SystemResolver};
+pub use resolve::{
+    Lookup, MAX_ADDRESSES, MAX_LOOKUPS, Resolve, ResolveError, SystemResolver,
+};
 pub use roots::{BundleError, Roots};
 pub use settings::{ClientSettings, MAX_TIME_LIMIT, MIN_TIME_LIMIT};
