@@ -119,6 +119,12 @@ impl SystemResolver {
         SystemResolver::asking(|name| look_up(&absolute(name)))
     }
 
+    /// A resolver for names that the operator wrote: as every other program on the machine reads them,
+    /// search domains and `/etc/hosts` included.
+    pub(crate) fn as_configured() -> SystemResolver {
+        SystemResolver::asking(look_up)
+    }
+
     fn asking(ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
         SystemResolver {
             desk: Arc::new(Desk {

@@ -6,6 +6,7 @@ mod kit;
 mod operator;
 mod places;
 mod plain;
+mod proxy;
 mod secure;
 mod sharing;
 mod time;
