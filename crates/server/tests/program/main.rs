@@ -5,6 +5,7 @@ mod deliver;
 mod full;
 mod kill;
 mod life;
+mod proxy;
 mod start;
 mod stop;
 mod support;
