@@ -343,3 +343,45 @@ impl Resolve for Book {
         })
     }
 }
+
+/// What this process holds: open files, tasks, memory.
+#[derive(Debug)]
+pub(crate) struct Footprint {
+    files: usize,
+    tasks: usize,
+    memory_bytes: usize,
+}
+
+impl Footprint {
+    /// Far more than what moves by chance, far less than what a leak of every answer would make.
+    const MEMORY_SLACK_BYTES: usize = 16 << 20;
+
+    pub(crate) fn now() -> Footprint {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        Footprint {
+            files: std::fs::read_dir("/proc/self/fd").unwrap().count(),
+            tasks: metrics.num_alive_tasks(),
+            memory_bytes: pages * 4_096,
+        }
+    }
+
+    /// Waits until the process holds no more than it did then.
+    pub(crate) async fn check(&self, client: &Client) {
+        let deadline = tokio::time::Instant::now() + AMPLE;
+        loop {
+            let now = Footprint::now();
+            let is_flat = now.files <= self.files && now.tasks <= self.tasks;
+            if is_flat && client.idle_connections() == 0 {
+                let allowed = self.memory_bytes + Footprint::MEMORY_SLACK_BYTES;
+                assert!(now.memory_bytes <= allowed, "{self:?} became {now:?}");
+                return;
+            }
+            let idle = client.idle_connections();
+            let is_late = tokio::time::Instant::now() > deadline;
+            assert!(!is_late, "{self:?} became {now:?}, with {idle} idle");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
