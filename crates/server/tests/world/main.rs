@@ -1,0 +1,23 @@
+//! The real binary with its real rules, in a network of its own where every address there is can be
+//! visited, every name is answered as the test likes, and every visit is seen.
+//!
+//! What is found stands in the tables of `docs/security.md`, which these tests write and compare.
+
+#[path = "../program/support/api.rs"]
+mod api;
+mod authority;
+mod dns;
+mod docs;
+mod faults;
+mod names;
+mod namespace;
+mod outside;
+mod program;
+mod receivers;
+mod sharing;
+mod vectors;
+
+use std::time::Duration;
+
+/// How long a test waits for anything before it has failed. Nothing is expected to take so long.
+const PATIENCE: Duration = Duration::from_secs(60);
