@@ -20,7 +20,7 @@
 //! ```text
 //!  client ─▶ pool: one idle? ──yes──────────────────────────▶ exchange ─▶ Report
 //!              └─no─▶ connector: judge ▸ resolve ▸ vet ▸ dial ▸ peer ▸ TLS ──┘
-//!                                                   └ or: the operator's proxy ┘
+//!                                                      └ or a tunnel ┘
 //! ```
 
 mod client;
