@@ -28,6 +28,7 @@ pub mod json;
 pub mod lane;
 pub mod mistakes;
 pub mod policy;
+pub mod quoted;
 pub mod sign;
 pub mod subscription;
 pub mod time;

@@ -109,6 +109,10 @@ impl From<TrySendError<Message>> for Unanswered {
 
 impl Connection {
     /// Begins to speak HTTP. Nothing is awaited from the other side yet.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the door: the stream leads where the connector judged"
+    )]
     pub(crate) async fn open(
         stream: Stream,
         protocol: Protocol,

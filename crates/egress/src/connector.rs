@@ -18,6 +18,7 @@ use crate::dial;
 use crate::explain;
 use crate::identity::Identity;
 use crate::mishap::{Mishap, OwnFault, Phase, Setback, Step};
+use crate::own;
 use crate::proxy::Gateway;
 use crate::resolve::ResolveError;
 use crate::settings::ClientSettings;
@@ -84,7 +85,7 @@ impl Connector {
 
     /// The straight way.
     async fn dial(&self, to: &Destination, step: &mut Step) -> Result<Wire, Setback> {
-        let addresses = self.vetted(to.host(), step).await?;
+        let addresses = self.vetted(to.host(), to.port(), step).await?;
         *step = Step::At(Phase::Connecting);
         let socket = dial::dial(&self.settings.rules, &addresses, to.port()).await?;
         Ok(Wire::metered(socket))
@@ -102,7 +103,7 @@ impl Connector {
                 vec![format!("{name}:{}", to.port())]
             }
             host @ (Host::Name(_) | Host::Ip(_)) => {
-                let addresses = self.vetted(host, step).await?;
+                let addresses = self.vetted(host, to.port(), step).await?;
                 let targets = dial::alternating(&addresses, to.port()).into_iter();
                 let targets = targets.take(MAX_TUNNELS_TRIED);
                 targets.map(|target| target.to_string()).collect()
@@ -112,10 +113,16 @@ impl Connector {
     }
 
     /// Every address of a host, none of them forbidden.
-    async fn vetted(&self, host: &Host, step: &mut Step) -> Result<Vec<IpAddr>, Setback> {
+    async fn vetted(
+        &self,
+        host: &Host,
+        port: u16,
+        step: &mut Step,
+    ) -> Result<Vec<IpAddr>, Setback> {
         *step = Step::At(Phase::Resolving);
         let addresses = self.resolve(host).await?;
         dial::vet(&self.settings.rules, &addresses)?;
+        own::vet(&self.settings.rules, &addresses, port)?;
         Ok(addresses)
     }
 
@@ -133,6 +140,10 @@ impl Connector {
         })
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the door: the socket leads where it was judged"
+    )]
     async fn secure(
         &self,
         wire: Wire,

@@ -1,5 +1,6 @@
 //! What became of a request.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use posthaste_core::classify::{HttpStatus, Outcome};
@@ -7,7 +8,9 @@ use posthaste_core::classify::{HttpStatus, Outcome};
 use crate::mishap::Mishap;
 
 /// How a request ended. Every request that was attempted has exactly one.
-#[derive(Debug, Clone)]
+///
+/// Its debug form shows nothing of the answer's body.
+#[derive(Clone)]
 pub struct Report {
     /// What classification works with.
     pub outcome: Outcome,
@@ -24,6 +27,19 @@ pub struct Report {
     pub snippet_truncated: bool,
     /// Whether the request went over a connection that had served another one before.
     pub reused: bool,
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Report")
+            .field("outcome", &self.outcome)
+            .field("mishap", &self.mishap)
+            .field("latency", &self.latency)
+            .field("snippet_bytes", &self.snippet.len())
+            .field("reused", &self.reused)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Report {

@@ -125,7 +125,7 @@ impl Node {
             store: path,
             store_settings,
             master_keys,
-            api: api_settings,
+            api: mut api_settings,
             roots,
             proxy,
             limits,
@@ -152,6 +152,8 @@ impl Node {
             error,
         })?;
         let address = listener.local_addr().unwrap_or(listen);
+        // Known only now: port 0 has become a real one.
+        api_settings.egress_rules.own_sockets = vec![address];
 
         let engine = Engine::new();
         let store = open(path, store_settings.clone(), &engine).await?;

@@ -1,5 +1,10 @@
 //! The benchmark, through the built program. Figures are not judged here, only that they are made.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -1,5 +1,10 @@
 //! The demonstration, through the real binary.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};

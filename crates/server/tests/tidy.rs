@@ -46,13 +46,9 @@ fn every_file_fits_in_the_head() {
 #[test]
 fn every_module_opens_with_what_it_promises() {
     for (path, text) in sources_below("crates") {
-        let is_test = path.components().any(|part| part.as_os_str() == "tests")
-            || path
-                .file_stem()
-                .is_some_and(|stem| stem.to_string_lossy().ends_with("tests"));
         let opens = text.starts_with("//!");
         assert!(
-            is_test || opens,
+            is_test(&path) || opens,
             "{} does not say what it is for",
             path.display()
         );
@@ -102,4 +98,148 @@ fn only_the_server_is_a_program() {
         }
     }
     assert_eq!(programs, [crates.join("server")]);
+}
+
+fn is_test(path: &Path) -> bool {
+    let in_tests = path.components().any(|part| part.as_os_str() == "tests");
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    in_tests || stem.ends_with("tests")
+}
+
+/// Where the lint that keeps everybody to the one door is set aside outside of it, and how often.
+/// Another line here is a decision about the safety of whoever runs the server.
+const EXCEPTIONS: [(&str, usize); 1] = [
+    // The benchmark starts this very program again.
+    ("crates/server/src/bench/subject.rs", 1),
+];
+
+#[test]
+fn there_is_one_door_out() {
+    let root = workspace();
+    let mut found = Vec::new();
+    for (path, text) in sources_below("crates") {
+        let path = path.strip_prefix(&root).expect("it lies below").to_owned();
+        if is_test(&path) {
+            continue;
+        }
+        let lint = ["disallowed", "methods"].join("_");
+        let count = text.matches(&lint).count();
+        // The door itself, whose few places expect it: an `allow` would outlive its reason.
+        let allowed = ["allow(clippy::", &lint].concat();
+        let flat: String = text.split_whitespace().collect();
+        assert!(
+            !flat.contains(&allowed),
+            "{} allows, and should expect",
+            path.display()
+        );
+        if count > 0 && !path.starts_with("crates/egress") {
+            found.push((path.display().to_string(), count));
+        }
+    }
+    let expected = EXCEPTIONS.map(|(path, count)| (path.to_owned(), count));
+    assert_eq!(found, expected);
+    for manifest in manifests() {
+        let text = fs::read_to_string(&manifest).expect("a manifest");
+        let sets_lints_aside = text.contains("disallowed") || text.contains("\nall = ");
+        assert!(!sets_lints_aside, "{}", manifest.display());
+    }
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let root = workspace();
+    let crates = fs::read_dir(root.join("crates")).expect("a readable folder");
+    let crates = crates.map(|entry| entry.expect("a readable entry").path());
+    let mut manifests: Vec<PathBuf> = crates.map(|path| path.join("Cargo.toml")).collect();
+    manifests.push(root.join("Cargo.toml"));
+    manifests
+}
+
+/// The methods that a crate's lint forbids.
+fn forbidden_by(file: &str) -> Vec<String> {
+    let text = fs::read_to_string(workspace().join(file)).expect("a lint's settings");
+    let table: toml::Table = text.parse().expect("TOML");
+    let methods = table["disallowed-methods"].as_array().expect("a list");
+    let methods = methods.iter().map(|method| {
+        let reason = method["reason"].as_str().expect("a reason");
+        assert!(!reason.is_empty());
+        method["path"].as_str().expect("a path").to_owned()
+    });
+    methods.collect()
+}
+
+/// A crate with lint settings of its own does not read the workspace's, and must forbid as much.
+#[test]
+fn no_crate_forbids_less_than_the_workspace() {
+    let everywhere = forbidden_by("clippy.toml");
+    assert!(everywhere.len() > 30, "{everywhere:?}");
+    let own = manifests().into_iter().filter_map(|manifest| {
+        let settings = manifest.with_file_name("clippy.toml");
+        settings.exists().then_some(settings)
+    });
+    for settings in own {
+        let forbidden = forbidden_by(settings.to_str().expect("UTF-8"));
+        // The core depends on nothing but the standard library that could do any of it.
+        let only_std = settings.ends_with("crates/core/clippy.toml");
+        for method in &everywhere {
+            let concerns = !only_std || method.starts_with("std::");
+            assert!(
+                !concerns || forbidden.contains(method),
+                "{} does not forbid {method}",
+                settings.display()
+            );
+        }
+    }
+}
+
+/// Crates that speak HTTP or TLS to others in their own way: through proxies from the environment, after
+/// redirects, and with nobody judging where they go. Tests may not have them either: what a test needs,
+/// a feature soon uses.
+const OTHER_DOORS: [&str; 25] = [
+    "actix-http",
+    "attohttpc",
+    "awc",
+    "chttp",
+    "curl",
+    "curl-sys",
+    "ehttp",
+    "hickory-resolver",
+    "http_req",
+    "hyper-rustls",
+    "hyper-tls",
+    "isahc",
+    "lettre",
+    "minreq",
+    "native-tls",
+    "openssl",
+    "openssl-sys",
+    "reqwest",
+    "rustify",
+    "surf",
+    "tokio-native-tls",
+    "trust-dns-resolver",
+    "tungstenite",
+    "ureq",
+    "xh",
+];
+
+#[test]
+fn nobody_brings_another_door() {
+    let lock = fs::read_to_string(workspace().join("Cargo.lock")).expect("the lock file");
+    let lock: toml::Table = lock.parse().expect("TOML");
+    let packages = lock["package"].as_array().expect("packages");
+    let names: Vec<&str> = packages
+        .iter()
+        .filter_map(|package| package["name"].as_str())
+        .collect();
+    assert!(names.contains(&"hyper"), "the names are read");
+    for other in OTHER_DOORS {
+        assert!(!names.contains(&other), "{other} is another door out");
+    }
+    // The client of hyper-util connects on its own, and is not compiled.
+    for manifest in manifests() {
+        let text = fs::read_to_string(&manifest).expect("a manifest");
+        let mut features = text.lines().filter(|line| line.starts_with("hyper-util"));
+        let compiled = features.any(|line| line.contains("client"));
+        assert!(!compiled, "{} asks for another door", manifest.display());
+    }
 }

@@ -1,5 +1,7 @@
 //! What is kept of an attempt.
 
+use std::fmt;
+
 use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
 use posthaste_core::delivery::{Settlement, Trigger};
 use posthaste_core::time::Timestamp;
@@ -10,8 +12,9 @@ pub const MAX_SNIPPET_BYTES: usize = 1_024;
 /// How many words are made about a failure.
 pub const MAX_DETAIL_CHARS: usize = 500;
 
-/// What only the sender of an attempt knows of it. The rest is in the settlement.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What only the sender of an attempt knows of it. The rest is in the settlement. Its debug form shows
+/// nothing of the answer.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct AttemptDetail {
     /// How long it took, measured by the steady clock.
     pub latency_ms: u64,
@@ -21,8 +24,23 @@ pub struct AttemptDetail {
     pub response_snippet: Option<String>,
 }
 
-/// One attempt, as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl fmt::Debug for AttemptDetail {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("AttemptDetail")
+            .field("latency_ms", &self.latency_ms)
+            .field("detail", &self.detail)
+            .field("snippet_bytes", &length_of(&self.response_snippet))
+            .finish_non_exhaustive()
+    }
+}
+
+fn length_of(snippet: &Option<String>) -> Option<usize> {
+    snippet.as_ref().map(String::len)
+}
+
+/// One attempt, as it is kept. Its debug form shows nothing of the answer.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptEntry {
     /// Which attempt it was, over all rounds.
     #[serde(rename = "n")]
@@ -57,6 +75,25 @@ pub struct AttemptEntry {
     /// The wait that the receiver asked for.
     #[serde(rename = "after", default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+}
+
+impl fmt::Debug for AttemptEntry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("AttemptEntry")
+            .field("number", &self.number)
+            .field("trigger", &self.trigger)
+            .field("started_at", &self.started_at)
+            .field("finished_at", &self.finished_at)
+            .field("latency_ms", &self.latency_ms)
+            .field("status_code", &self.status_code)
+            .field("error_kind", &self.error_kind)
+            .field("detail", &self.detail)
+            .field("snippet_bytes", &length_of(&self.response_snippet))
+            .field("next_attempt_at", &self.next_attempt_at)
+            .field("retry_after_ms", &self.retry_after_ms)
+            .finish_non_exhaustive()
+    }
 }
 
 impl AttemptEntry {

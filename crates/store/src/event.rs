@@ -1,5 +1,6 @@
 //! Events: what applications hand over.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,8 +13,8 @@ use posthaste_core::time::Timestamp;
 
 use crate::StoreError;
 
-/// What every delivery of an event carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What every delivery of an event carries. Its debug form shows nothing of the payload.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Content {
     /// Its type.
     pub event_type: EventType,
@@ -21,6 +22,17 @@ pub struct Content {
     pub content_type: Option<String>,
     /// The bytes, as they were received.
     pub payload: Bytes,
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Content")
+            .field("event_type", &self.event_type)
+            .field("content_type", &self.content_type)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// An event to be accepted.
@@ -42,13 +54,23 @@ pub struct NewEvent {
     pub received: Option<Instant>,
 }
 
-/// What makes an event the same as another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What makes an event the same as another. Its debug form does not show the key, in which callers put
+/// what they like.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Idempotency {
     /// The key that its sender chose.
     pub key: String,
     /// Stands for its content.
     pub fingerprint: Fingerprint,
+}
+
+impl fmt::Debug for Idempotency {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Idempotency")
+            .field("fingerprint", &self.fingerprint)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What came of a list of events: all of them are accepted, or none.

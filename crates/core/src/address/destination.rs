@@ -6,11 +6,11 @@
 //! canonical form, where all spellings of a number, a name or an escape look the same.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use url::{Position, Url};
 
-use super::{EgressRules, Refusal, name, port};
+use super::{EgressRules, ForbiddenAddress, Refusal, name};
 
 /// The longest URL accepted, as written and in canonical form.
 pub const MAX_URL_BYTES: usize = 2_048;
@@ -80,8 +80,13 @@ impl Destination {
         }
         let host = vet_host(&mut url, rules)?;
         let port = url.port().unwrap_or(scheme.default_port());
-        if !port::is_open(port) {
+        if !rules.opens_port(port) {
             return Err(Refusal::Port(port));
+        }
+        if let Some(ip) = known_address(&host)
+            && rules.surely_leads_back(ip, port)
+        {
+            return Err(Refusal::Address(ForbiddenAddress::OwnListener));
         }
         check_length(url.as_str())?;
         Ok(Destination {
@@ -164,6 +169,15 @@ fn check_spelling(raw: &str) -> Result<Scheme, Refusal> {
         return Err(Refusal::UserInfo);
     }
     Ok(scheme)
+}
+
+/// The address behind a host, if nobody has to be asked for it.
+fn known_address(host: &Host) -> Option<IpAddr> {
+    match host {
+        Host::Ip(ip) => Some(*ip),
+        Host::Name(name) if name::is_loopback(name) => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        Host::Name(_) => None,
+    }
 }
 
 fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, Refusal> {

@@ -20,16 +20,38 @@ impl EgressRules {
     /// the IPv4 network. An allow network opens the addresses it covers and no others; in
     /// particular, opening a NAT64 prefix does not open the private addresses a translator would
     /// reach through it.
+    ///
+    /// An address behind one of `nat64_prefixes` gets the verdict of the IPv4 address it carries, but
+    /// for `deny_networks`, which see both.
     pub fn vet(&self, ip: IpAddr) -> Result<(), ForbiddenAddress> {
         let ip = ip.to_canonical();
-        self.vet_one(ip)?;
-        match ip {
-            IpAddr::V4(_) => Ok(()),
-            IpAddr::V6(outer) => match carried_ipv4(outer) {
-                Some(inner) => self.vet_one(IpAddr::V4(inner)),
-                None => Ok(()),
-            },
+        let IpAddr::V6(outer) = ip else {
+            return self.vet_one(ip);
+        };
+        if self
+            .nat64_prefixes
+            .iter()
+            .any(|prefix| prefix.covers(outer))
+        {
+            return self.vet_translated(outer);
         }
+        self.vet_one(ip)?;
+        match carried_ipv4(outer) {
+            Some(inner) => self.vet_one(IpAddr::V4(inner)),
+            None => Ok(()),
+        }
+    }
+
+    fn vet_translated(&self, outer: Ipv6Addr) -> Result<(), ForbiddenAddress> {
+        if any_covers(&self.deny_networks, IpAddr::V6(outer)) {
+            return Err(ForbiddenAddress::Denied);
+        }
+        let behind = self.nat64_prefixes.iter();
+        for prefix in behind.filter(|prefix| prefix.covers(outer)) {
+            let inner = prefix.carried(outer).ok_or(ForbiddenAddress::Translated)?;
+            self.vet_one(IpAddr::V4(inner))?;
+        }
+        Ok(())
     }
 
     fn vet_one(&self, ip: IpAddr) -> Result<(), ForbiddenAddress> {

@@ -66,7 +66,7 @@ pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), Refusal> {
     if name.len() > MAX_NAME_BYTES || !name.split('.').all(is_label) {
         return Err(Refusal::HostName);
     }
-    if is_at_or_below(name, LOOPBACK_NAME) {
+    if is_loopback(name) {
         return match rules.vet(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
             Ok(()) => Ok(()),
             Err(_) => Err(Refusal::InternalName),
@@ -79,6 +79,11 @@ pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), Refusal> {
         return Err(Refusal::InternalName);
     }
     Ok(())
+}
+
+/// Whether a name means the machine itself.
+pub(super) fn is_loopback(name: &str) -> bool {
+    is_at_or_below(name, LOOPBACK_NAME)
 }
 
 fn is_at_or_below(name: &str, suffix: &str) -> bool {

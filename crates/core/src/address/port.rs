@@ -4,9 +4,67 @@
 //! understand. Ports of such services, and of consoles nobody means to be called by strangers, are
 //! refused on every address. The ports that people really run receivers on (80, 443, 3000, 5000,
 //! 8000, 8080, 8443, 9000, …) stay open, and so does everything from which operating systems hand
-//! out ephemeral ports.
+//! out ephemeral ports. The operator's lists come first.
 
+use std::fmt;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::EgressRules;
+
+/// Ports that the operator names: one, or all from one to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+/// Why a text names no ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("must be a port from 1 to 65535, or a range such as \"9000-9100\"")]
+pub struct PortRangeError;
+
+impl PortRange {
+    /// All ports from `first` to `last`. Nothing listens on port 0, so no range may hold it.
+    pub fn new(first: u16, last: u16) -> Result<PortRange, PortRangeError> {
+        if first == 0 || last < first {
+            return Err(PortRangeError);
+        }
+        Ok(PortRange { first, last })
+    }
+
+    /// Whether the port is one of them.
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = PortRangeError;
+
+    fn from_str(text: &str) -> Result<PortRange, PortRangeError> {
+        let port = |text: &str| {
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            let port = is_plain.then(|| text.parse().ok()).flatten();
+            port.ok_or(PortRangeError)
+        };
+        match text.split_once('-') {
+            Some((first, last)) => PortRange::new(port(first.trim())?, port(last.trim())?),
+            None => PortRange::new(port(text)?, port(text)?),
+        }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            return write!(formatter, "{}", self.first);
+        }
+        write!(formatter, "{}-{}", self.first, self.last)
+    }
+}
 
 /// Below this, ports belong to the system's services.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
@@ -97,8 +155,20 @@ const INTERNAL_SERVICES: &[(RangeInclusive<u16>, &str)] = &[
     (28017..=28017, "MongoDB console"),
 ];
 
-/// Whether this port may be called, on any host.
-pub(super) fn is_open(port: u16) -> bool {
+impl EgressRules {
+    /// Whether this port may be called, on any host. `deny_ports` win over `allow_ports`, which win over
+    /// the built-in list; port 0 is never open.
+    pub fn opens_port(&self, port: u16) -> bool {
+        let is_in = |ranges: &[PortRange]| ranges.iter().any(|range| range.contains(port));
+        if port == 0 || is_in(&self.deny_ports) {
+            return false;
+        }
+        is_in(&self.allow_ports) || is_open(port)
+    }
+}
+
+/// Whether the built-in list has nothing against this port.
+fn is_open(port: u16) -> bool {
     if port < FIRST_UNPRIVILEGED_PORT {
         return WEB_PORTS.contains(&port);
     }
@@ -124,6 +194,49 @@ mod tests {
         }
         assert!(last < FIRST_EPHEMERAL_PORT);
         assert!((FIRST_EPHEMERAL_PORT..=u16::MAX).all(is_open));
+    }
+
+    fn ranges(list: &[&str]) -> Vec<PortRange> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_lists_rank_deny_allow_table() {
+        let rules = EgressRules {
+            allow_ports: ranges(&["5432", "1-100"]),
+            deny_ports: ranges(&["25", "443", "8000-8100", "6379"]),
+            ..EgressRules::default()
+        };
+        let ours = (0..=u16::MAX).filter(|port| rules.opens_port(*port));
+        let expected = (1..=u16::MAX).filter(|port| match port {
+            25 | 443 | 8000..=8100 => false,
+            1..=100 | 5432 => true,
+            port => is_open(*port),
+        });
+        assert!(ours.eq(expected));
+        let all = EgressRules {
+            allow_ports: ranges(&["1-65535"]),
+            ..EgressRules::default()
+        };
+        assert!((1..=u16::MAX).all(|port| all.opens_port(port)));
+        assert!(!all.opens_port(0), "nothing listens there");
+    }
+
+    #[test]
+    fn a_range_is_two_ports_in_order() {
+        for (text, shown) in [
+            ("1", "1"),
+            ("65535", "65535"),
+            ("80-80", "80"),
+            ("1 - 9", "1-9"),
+        ] {
+            assert_eq!(text.parse::<PortRange>().unwrap().to_string(), shown);
+        }
+        for text in [
+            "", "0", "0-5", "9-1", "65536", "-1", "1-", "-", "+80", "80-90-95", "http", "8 0",
+        ] {
+            assert_eq!(text.parse::<PortRange>(), Err(PortRangeError), "{text}");
+        }
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub enum ForbiddenAddress {
     /// In one of the operator's `deny_networks`.
     #[error("an address in a network the operator denies")]
     Denied,
+    /// Where this server itself listens.
+    #[error("the address that this server itself listens on")]
+    OwnListener,
     /// `0.0.0.0/8` or `::`: the host itself, to most network stacks.
     #[error("an unspecified address")]
     Unspecified,

@@ -58,7 +58,8 @@ pub enum Refusal {
     /// A port of a service that is not meant for webhooks.
     #[error(
         "port {0} is not accepted; \
-         use 443, or a port from 1024 on that no well-known internal service has"
+         use 443, or a port from 1024 on that no well-known internal service has and the operator \
+         has not closed"
     )]
     Port(u16),
     /// A name that only means something inside a network.

@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::{FailureKind, HttpStatus, Verdict};
 use crate::mistakes::Fields;
+use crate::quoted::quoted;
 
 /// How many rules one policy may have.
 pub const MAX_RULES: usize = 64;
@@ -100,7 +101,7 @@ impl Rule {
                 Some(Then::Fail)
             }
             Some(other) => {
-                let message = format!("must be \"retry\" or \"fail\", not {other:?}");
+                let message = format!("must be \"retry\" or \"fail\", not {}", quoted(other));
                 fields.wrong("then", message);
                 None
             }

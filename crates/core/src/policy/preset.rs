@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::{Backoff, Jitter, RetryPolicy};
+use crate::quoted::quoted;
 use crate::time::Span;
 
 /// A policy with a name.
@@ -22,7 +23,7 @@ pub enum Preset {
 
 /// No preset has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a preset; there are: recommended, patient, swift, steady, brisk")]
+#[error("{0} is not a preset; there are: recommended, patient, swift, steady, brisk")]
 pub struct UnknownPreset(String);
 
 impl Preset {
@@ -118,7 +119,7 @@ impl FromStr for Preset {
         Preset::ALL
             .into_iter()
             .find(|preset| preset.name() == name)
-            .ok_or_else(|| UnknownPreset(name.chars().take(40).collect()))
+            .ok_or_else(|| UnknownPreset(quoted(name)))
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{Backoff, DEFAULT_CAP, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
 use crate::classify::{MAX_RULES, Rule};
 use crate::mistakes::{Fields, Mistakes};
+use crate::quoted::quoted;
 use crate::time::Span;
 
 /// The most attempts a policy may ask for.
@@ -119,7 +120,8 @@ fn read_backoff(mut fields: Fields<'_, '_>) -> Option<Backoff> {
         }
         Some(other) => {
             let message = format!(
-                "must be \"fixed\", \"linear\", \"exponential\" or \"schedule\", not {other:?}"
+                "must be \"fixed\", \"linear\", \"exponential\" or \"schedule\", not {}",
+                quoted(other)
             );
             fields.wrong("kind", message);
             // Which other fields belong here depends on the kind: say nothing about them.
@@ -164,7 +166,8 @@ fn read_jitter(mut fields: Fields<'_, '_>) -> Option<Jitter> {
         }
         Some(other) => {
             let message = format!(
-                "must be \"none\", \"full\", \"equal\", \"decorrelated\" or \"proportional\", not {other:?}"
+                "must be \"none\", \"full\", \"equal\", \"decorrelated\" or \"proportional\", not {}",
+                quoted(other)
             );
             fields.wrong("kind", message);
             return None;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::quoted::quoted;
+
 /// The longest span that may be written: ten years.
 pub const MAX_SPAN: Span = Span::from_days(3_650);
 
@@ -119,12 +121,12 @@ impl fmt::Debug for Span {
 pub enum SpanError {
     /// The text does not have the form of a duration.
     #[error(
-        "{0:?} is not a duration: write whole numbers with a unit (ms, s, m, h or d), \
+        "{0} is not a duration: write whole numbers with a unit (ms, s, m, h or d), \
          such as \"250ms\", \"30s\", \"10m\", \"2h\", \"3d\" or \"1h30m\""
     )]
     Form(String),
     /// The text is a duration beyond [`MAX_SPAN`].
-    #[error("{0:?} is too long: durations end at {MAX_SPAN}")]
+    #[error("{0} is too long: durations end at {MAX_SPAN}")]
     TooLong(String),
 }
 
@@ -133,8 +135,8 @@ impl FromStr for Span {
 
     /// Reads `"250ms"`, `"3d"` and sums such as `"1h30m"`, whose units must descend.
     fn from_str(text: &str) -> Result<Span, SpanError> {
-        let form = || SpanError::Form(shortened(text));
-        let too_long = || SpanError::TooLong(shortened(text));
+        let form = || SpanError::Form(quoted(text));
+        let too_long = || SpanError::TooLong(quoted(text));
         let mut rest = text;
         let mut total: u64 = 0;
         let mut smallest_so_far = u64::MAX;
@@ -173,16 +175,6 @@ impl FromStr for Span {
         }
         Ok(span)
     }
-}
-
-/// Enough of a text to recognise it by; a hostile one does not fill the answer.
-fn shortened(text: &str) -> String {
-    const SHOWN_CHARS: usize = 40;
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
 }
 
 impl Serialize for Span {

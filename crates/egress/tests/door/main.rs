@@ -1,5 +1,10 @@
 //! The door out against real sockets: honest receivers, hostile ones, and places it may not go.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests stand on both sides of the door"
+)]
+
 mod floods;
 mod frames;
 mod fuzz;
@@ -9,6 +14,7 @@ mod http2;
 mod kit;
 mod mutual;
 mod operator;
+mod own;
 mod places;
 mod plain;
 mod proxy;

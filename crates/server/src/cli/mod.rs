@@ -24,17 +24,45 @@ pub mod upkeep;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use posthaste_core::quoted::MAX_QUOTED_CHARS;
 
 use args::{Cli, Command, PolicyCommand};
 use failure::Failure;
 
 /// Reads the arguments, does what they ask, and says how it went.
 pub fn run() -> ExitCode {
-    match obey(Cli::parse()) {
+    match obey(parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::complain(&failure.to_string());
             ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Reads the arguments, or tells what is wrong with them and ends.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|mut error| {
+        hide(&mut error);
+        error.exit()
+    })
+}
+
+/// What was typed in the wrong place may be a secret: only what is short is told back.
+fn hide(error: &mut clap::Error) {
+    let places = [
+        ContextKind::InvalidValue,
+        ContextKind::InvalidSubcommand,
+        ContextKind::InvalidArg,
+    ];
+    for place in places {
+        let Some(ContextValue::String(typed)) = error.get(place) else {
+            continue;
+        };
+        let is_flag = place == ContextKind::InvalidArg && typed.starts_with('-');
+        if !is_flag && typed.chars().count() > MAX_QUOTED_CHARS {
+            error.insert(place, ContextValue::String("…".to_owned()));
         }
     }
 }

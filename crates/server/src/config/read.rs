@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use posthaste_core::address::{Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError};
 use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
 use posthaste_core::mistakes::{Fields, Mistakes};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
@@ -21,6 +22,10 @@ use crate::vault::{KeySource, Vault, VaultError};
 
 /// How many networks a list may name.
 const MAX_NETWORKS: usize = 1_000;
+/// How many ports or ranges of ports a list may name.
+const MAX_PORTS: usize = 1_000;
+/// How many NAT64 prefixes there may be. A network has one, or one for each translator.
+const MAX_PREFIXES: usize = 16;
 /// The longest admin key.
 const MAX_KEY_CHARS: usize = 256;
 /// The longest grace period: nobody waits longer for a stop.
@@ -55,10 +60,16 @@ impl Config {
         self.admin_key = admin_key.or(self.admin_key.take());
         set(&mut self.master_key, read_master_key(&mut fields, origin));
         let egress = &mut self.egress;
-        let allowed = read_networks(&mut fields, "allow_network");
+        let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, network);
         set(&mut egress.allow_networks, allowed);
-        let denied = read_networks(&mut fields, "deny_network");
+        let denied = read_items(&mut fields, "deny_network", MAX_NETWORKS, network);
         set(&mut egress.deny_networks, denied);
+        let allowed = read_items(&mut fields, "allow_port", MAX_PORTS, ports);
+        set(&mut egress.allow_ports, allowed);
+        let denied = read_items(&mut fields, "deny_port", MAX_PORTS, ports);
+        set(&mut egress.deny_ports, denied);
+        let prefixes = read_items(&mut fields, "nat64_prefix", MAX_PREFIXES, nat64_prefix);
+        set(&mut egress.nat64_prefixes, prefixes);
         set(
             &mut egress.allow_http,
             read_truth(&mut fields, "allow_http"),
@@ -236,27 +247,47 @@ fn read_ca_bundle(fields: &mut Fields<'_, '_>) -> Option<PathBuf> {
     Some(path)
 }
 
-fn read_networks(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Vec<IpNet>> {
-    let list = fields.list(name, MAX_NETWORKS)?;
-    let mut networks = Vec::with_capacity(list.len());
+/// Reads a list, each item by itself, so that each wrong one is told.
+fn read_items<T, E: Display>(
+    fields: &mut Fields<'_, '_>,
+    name: &'static str,
+    most_items: usize,
+    read: impl Fn(&Value) -> Result<T, E>,
+) -> Option<Vec<T>> {
+    let list = fields.list(name, most_items)?;
+    let mut items = Vec::with_capacity(list.len());
     for (index, item) in list.iter().enumerate() {
-        match item.as_str().and_then(network) {
-            Some(network) => networks.push(network),
-            None => fields.wrong(
-                &format!("{name}[{index}]"),
-                "must be a network such as \"10.0.0.0/8\" or \"fd00::/8\", or one address",
-            ),
+        match read(item) {
+            Ok(item) => items.push(item),
+            Err(error) => fields.wrong(&format!("{name}[{index}]"), error.to_string()),
         }
     }
-    Some(networks)
+    Some(items)
 }
 
 /// Reads a network, or an address as the network of it alone.
-fn network(text: &str) -> Option<IpNet> {
+fn network(item: &Value) -> Result<IpNet, &'static str> {
+    let text = item.as_str().unwrap_or_default();
     let network = IpNet::from_str(text).map(|network| network.trunc());
     network
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .ok()
+        .map_err(|_| "must be a network such as \"10.0.0.0/8\" or \"fd00::/8\", or one address")
+}
+
+/// Reads a port as a number, or ports as a text.
+fn ports(item: &Value) -> Result<PortRange, PortRangeError> {
+    match (item.as_u64(), item.as_str()) {
+        (Some(port), _) => {
+            let port = u16::try_from(port).map_err(|_| PortRangeError)?;
+            PortRange::new(port, port)
+        }
+        (None, Some(text)) => text.parse(),
+        (None, None) => Err(PortRangeError),
+    }
+}
+
+fn nat64_prefix(item: &Value) -> Result<Nat64Prefix, Nat64PrefixError> {
+    item.as_str().unwrap_or_default().parse()
 }
 
 fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {

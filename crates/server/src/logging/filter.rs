@@ -16,10 +16,18 @@ pub struct LogFilter {
     parts: Vec<(String, LevelFilter)>,
 }
 
+/// What every part of ours is called, and nobody else's.
+const OURS: &str = "posthaste";
+
+/// From which level on libraries speak, unless one is named: below it they tell of addresses and of what
+/// receivers say.
+const LIBRARIES: LevelFilter = LevelFilter::WARN;
+
 impl LogFilter {
     pub(super) fn targets(&self) -> Targets {
         Targets::new()
-            .with_default(self.level)
+            .with_default(self.level.min(LIBRARIES))
+            .with_target(OURS, self.level)
             .with_targets(self.parts.iter().cloned())
     }
 }
@@ -89,6 +97,8 @@ fn level(word: &str) -> Result<LevelFilter, LogFilterError> {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
@@ -102,6 +112,21 @@ mod tests {
             let filter: LogFilter = text.parse().expect(text);
             assert_eq!(filter.to_string(), text);
         }
+    }
+
+    #[test]
+    fn libraries_speak_at_length_only_when_they_are_named() {
+        let enabled = |text: &str, target: &str, level| {
+            let filter: LogFilter = text.parse().expect(text);
+            filter.targets().would_enable(target, &level)
+        };
+        for ours in ["posthaste::attempt", "posthaste_store::sqlite"] {
+            assert!(enabled("trace", ours, Level::TRACE), "{ours}");
+        }
+        assert!(!enabled("trace", "h2::codec", Level::DEBUG));
+        assert!(enabled("trace", "h2::codec", Level::WARN));
+        assert!(!enabled("off", "h2::codec", Level::ERROR));
+        assert!(enabled("info,h2=debug", "h2::codec", Level::DEBUG));
     }
 
     #[test]

@@ -59,6 +59,9 @@ const PLAIN_PARAMETERS: [&str; 7] = [
     "until",
 ];
 
+/// Ids that other servers have given.
+const FOREIGN: [&str; 1] = ["client_id"];
+
 /// Every route of the document.
 pub(crate) fn routes(document: &Value) -> Vec<Route> {
     let paths = document["paths"].as_object().expect("paths");
@@ -158,6 +161,7 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
         let bare = name.trim_end_matches("_ids").trim_end_matches("_id");
         let single = bare.strip_suffix('s').unwrap_or(bare);
         let is_noun = NOUNS.contains(&bare) || NOUNS.contains(&single) || name.ends_with("_id");
+        let is_noun = is_noun && !FOREIGN.contains(&name.as_str());
         if is_noun && may_be_text(inner) {
             assert!(
                 at.is_empty() && NOUNS.contains(&name.as_str()),

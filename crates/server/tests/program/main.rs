@@ -1,10 +1,16 @@
 //! The whole program, through the real binary: from an event that is handed over to the webhook that
 //! arrives. Ledgers are kept outside of it.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
 mod deliver;
 mod full;
 mod kill;
 mod life;
+mod own;
 mod proxy;
 mod start;
 mod stop;

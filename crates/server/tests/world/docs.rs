@@ -74,7 +74,8 @@ pub(crate) fn code(text: &str) -> String {
         let is_hidden = matches!(
             character,
             '\u{80}'..='\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}'
-            | '\u{3000}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}'
+            | '\u{2060}'..='\u{206f}' | '\u{3000}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{fff0}'..='\u{ffff}'
         ) || character.is_control()
             || (character.is_whitespace() && (character != ' ' || at_an_edge));
         if is_hidden {

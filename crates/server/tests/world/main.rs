@@ -3,6 +3,11 @@
 //!
 //! What is found stands in the tables of `docs/security.md`, which these tests write and compare.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests stand on both sides of the door"
+)]
+
 #[path = "../program/support/api.rs"]
 mod api;
 mod authority;

@@ -6,6 +6,7 @@ use posthaste_core::mistakes::{Fields, Mistakes};
 use posthaste_core::sign::SigningKey;
 use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
 use posthaste_core::time::Span;
+use posthaste_egress::refuse_own;
 use posthaste_store::{Endpoint, Tenant};
 use serde_json::{Map, Value};
 
@@ -92,8 +93,10 @@ fn read_url(
         fields.need("url");
     }
     let url = fields.text("url")?;
-    match Destination::parse(url, &app.settings.egress_rules) {
-        Ok(_) => {
+    let rules = &app.settings.egress_rules;
+    let judged = Destination::parse(url, rules).and_then(|to| refuse_own(rules, &to));
+    match judged {
+        Ok(()) => {
             endpoint.url = url.to_owned();
             None
         }

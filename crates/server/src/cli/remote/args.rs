@@ -1,5 +1,7 @@
 //! Arguments, made from the catalogue.
 
+use std::fmt;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use posthaste_core::time::Timestamp;
@@ -11,8 +13,8 @@ use super::catalogue::{EVENTS_NAME, RESOURCES};
 use super::send::{BatchArgs, SendArgs};
 use crate::clock::Clock;
 
-/// Where the server is, and how to speak to it.
-#[derive(Clone, Debug, Args)]
+/// Where the server is, and how to speak to it. Its debug form does not show the key.
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
     /// Where the server is
@@ -34,6 +36,18 @@ pub struct ConnectArgs {
     /// Answer in JSON, as the API did
     #[arg(long, global = true)]
     pub json: bool,
+}
+
+impl fmt::Debug for ConnectArgs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ConnectArgs")
+            .field("server", &self.server)
+            .field("has_key", &self.key.is_some())
+            .field("ca", &self.ca)
+            .field("json", &self.json)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Whose things are meant.

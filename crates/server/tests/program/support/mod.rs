@@ -1,6 +1,11 @@
 //! What whole-program tests stand on: the real binary, a receiver that keeps a ledger outside of it,
 //! and a caller of the API.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
 mod api;
 mod receiver;
 mod server;

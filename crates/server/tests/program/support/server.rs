@@ -131,8 +131,15 @@ fn posthaste_on(disk: Disk, directory: &Path) -> Command {
 
 fn launch(disk: Disk, directory: &Path, arguments: &[String]) -> (Child, String) {
     let store = format!("sqlite:{}", directory.join("posthaste.db").display());
+    let listens = arguments.iter().any(|argument| argument == "--listen");
+    let listen: &[&str] = if listens {
+        &[]
+    } else {
+        &["--listen", "127.0.0.1:0"]
+    };
     let mut child = posthaste_on(disk, directory)
-        .args(["serve", "--listen", "127.0.0.1:0", "--store", &store])
+        .args(["serve", "--store", &store])
+        .args(listen)
         .args(["--admin-key", ADMIN_KEY])
         .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
         .args(arguments)

@@ -1,12 +1,14 @@
 //! The configuration: every setting, every way to set it, every mistake.
 
+mod rules;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, FromArgMatches};
 use posthaste::cli::serve_args::ServeArgs;
-use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting, StoreLocation};
+use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting};
 use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use tempfile::TempDir;
@@ -46,6 +48,16 @@ const VALUES: &[(&str, [&str; 3])] = &[
     (
         "deny_network",
         ["192.0.2.0/24", "1.1.1.1/32,2000::/3", "9.9.9.9"],
+    ),
+    ("allow_port", ["25", "5432,9000-9100", "1-65535"]),
+    ("deny_port", ["8080", "1-442,444-65535", "3000"]),
+    (
+        "nat64_prefix",
+        [
+            "64:ff9b::/96",
+            "2001:db8::/32,64:ff9b:1::/48",
+            "64:ff9b:1::/56",
+        ],
     ),
     ("allow_http", ["true", "false", "true"]),
     ("ca_bundle", ["a.pem", "b.pem", "c.pem"]),
@@ -388,6 +400,7 @@ fn variables_of_others_and_empty_ones_do_no_harm() {
         .variable("POSTHASTE_SECRET", "whsec_x")
         .variable("POSTHASTE_RECEIVER_LISTEN", "127.0.0.1:1")
         .variable("POSTHASTE_PORT", "tcp://10.0.0.1:8420")
+        .variable("POSTHASTE_ALLOW_PORT", "tcp://10.0.0.1:8420")
         .variable("POSTHASTE_ADMIN_KEY", "")
         .variable("POSTHASTE_CONFIG", "");
     assert_eq!(desk.load(), Ok(Config::default()));
@@ -461,35 +474,6 @@ fn a_bundle_is_read_at_the_start() {
     assert!(desk.mistakes()[0].contains("holds no certificate"));
     fs::write(&path, AUTHORITY).expect("written");
     assert!(desk.load().expect("valid").roots().is_ok());
-}
-
-#[test]
-fn the_flags_of_development() {
-    let config = Desk::new()
-        .flags([
-            "--allow-network",
-            "127.0.0.0/8",
-            "--allow-network",
-            "::1",
-            "--allow-http",
-        ])
-        .flags(["--listen", "127.0.0.1:0", "--store", "sqlite:/tmp/x.db"])
-        .load()
-        .expect("valid");
-    let networks: Vec<String> = config
-        .egress
-        .allow_networks
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    assert_eq!(networks, ["127.0.0.0/8", "::1/128"]);
-    assert!(config.egress.allow_http);
-    assert_eq!(config.listen.port(), 0);
-    assert_eq!(
-        config.store,
-        StoreLocation::Sqlite(PathBuf::from("/tmp/x.db"))
-    );
-    assert_eq!(config.retry_policy, Preset::Recommended.policy());
 }
 
 #[test]

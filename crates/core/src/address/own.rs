@@ -1,0 +1,210 @@
+//! Whether an address leads back to this very server.
+//!
+//! A webhook to ourselves would be a request from inside: past the proxy that guards the API, and in
+//! a circle where each delivery makes another. So our own listening address is refused even where its
+//! network is open. A server that listens on every address of its machine (`0.0.0.0`, `[::]`) is found
+//! at all of them, and which those are is known to the system alone: whoever asks brings the answer,
+//! and is asked only if the port is ours.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::EgressRules;
+
+impl EgressRules {
+    /// Whether a connection to this address and port would end at one of `own_sockets`.
+    ///
+    /// `is_local` says whether an address is one of this machine's.
+    pub fn leads_back<E>(
+        &self,
+        ip: IpAddr,
+        port: u16,
+        mut is_local: impl FnMut(IpAddr) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        for own in self.own_sockets.iter().filter(|own| own.port() == port) {
+            for ip in self.readings(ip) {
+                let leads_back = match meets(own, ip) {
+                    Meeting::Never => false,
+                    Meeting::Always => true,
+                    Meeting::IfLocal => is_local(ip)?,
+                };
+                if leads_back {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The same, as far as can be told without asking the system.
+    pub(super) fn surely_leads_back(&self, ip: IpAddr, port: u16) -> bool {
+        let unknown = |_| Ok::<bool, std::convert::Infallible>(false);
+        match self.leads_back(ip, port, unknown) {
+            Ok(leads_back) => leads_back,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The address itself, and the IPv4 addresses that it carries to a translator.
+    fn readings(&self, ip: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let ip = ip.to_canonical();
+        let carried: Vec<Ipv4Addr> = match ip {
+            IpAddr::V4(_) => Vec::new(),
+            IpAddr::V6(outer) => {
+                let prefixes = self.nat64_prefixes.iter();
+                prefixes
+                    .filter_map(|prefix| prefix.carried(outer))
+                    .collect()
+            }
+        };
+        std::iter::once(ip).chain(carried.into_iter().map(IpAddr::V4))
+    }
+}
+
+/// When a connection to an address ends at a socket with the same port.
+enum Meeting {
+    Never,
+    Always,
+    /// If the address is this machine's.
+    IfLocal,
+}
+
+fn meets(own: &SocketAddr, ip: IpAddr) -> Meeting {
+    let listens_on = own.ip().to_canonical();
+    // Systems take the unspecified address for the machine itself.
+    if listens_on == ip || ip.is_unspecified() {
+        return Meeting::Always;
+    }
+    // A socket on `[::]` takes IPv4 too, on most systems.
+    let takes_its_family = listens_on.is_ipv6() || ip.is_ipv4();
+    if !listens_on.is_unspecified() || !takes_its_family {
+        return Meeting::Never;
+    }
+    if ip.is_loopback() {
+        Meeting::Always
+    } else {
+        Meeting::IfLocal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{Destination, ForbiddenAddress, Refusal};
+    use std::cell::RefCell;
+
+    const OTHERS: &str = "8.8.8.8";
+    const OURS: &str = "192.168.7.7";
+    const OURS_V6: &str = "fd07::7";
+
+    /// Everything is open but ourselves.
+    fn listening_on(sockets: &[&str]) -> EgressRules {
+        EgressRules {
+            allow_networks: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+            allow_http: true,
+            own_sockets: sockets.iter().map(|own| own.parse().unwrap()).collect(),
+            ..EgressRules::default()
+        }
+    }
+
+    /// The verdict, and what the system was asked.
+    fn asked(rules: &EgressRules, ip: &str, port: u16) -> (bool, Vec<String>) {
+        let asked = RefCell::new(Vec::new());
+        let local = [OURS, OURS_V6, "127.0.0.1", "::1"];
+        let is_local = |ip: IpAddr| {
+            asked.borrow_mut().push(ip.to_string());
+            Ok::<_, ()>(local.contains(&ip.to_string().as_str()))
+        };
+        let verdict = rules.leads_back(ip.parse().unwrap(), port, is_local);
+        (verdict.unwrap(), asked.into_inner())
+    }
+
+    fn leads_back(rules: &EgressRules, ip: &str, port: u16) -> bool {
+        asked(rules, ip, port).0
+    }
+
+    #[test]
+    fn one_address_is_refused_at_its_port_only() {
+        let rules = listening_on(&["127.0.0.1:8420"]);
+        for ours in ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::"] {
+            assert!(leads_back(&rules, ours, 8420), "{ours}");
+            assert!(!leads_back(&rules, ours, 8421), "{ours}");
+        }
+        for other in ["127.0.0.2", "::1", OURS, OTHERS] {
+            assert_eq!(asked(&rules, other, 8420), (false, vec![]), "{other}");
+        }
+        let rules = listening_on(&["[::ffff:127.0.0.1]:8420"]);
+        assert!(leads_back(&rules, "127.0.0.1", 8420));
+    }
+
+    #[test]
+    fn a_wildcard_is_every_address_of_the_machine() {
+        let v4 = listening_on(&["0.0.0.0:8420"]);
+        let both = listening_on(&["[::]:8420"]);
+        for rules in [&v4, &both] {
+            for ours in [
+                "127.0.0.1",
+                "127.9.9.9",
+                "0.0.0.0",
+                OURS,
+                "::ffff:192.168.7.7",
+            ] {
+                assert!(leads_back(rules, ours, 8420), "{ours}");
+                assert_eq!(asked(rules, ours, 443), (false, vec![]), "{ours}");
+            }
+            assert_eq!(asked(rules, OTHERS, 8420), (false, vec![OTHERS.to_owned()]));
+        }
+        for ours in ["::1", OURS_V6] {
+            assert!(leads_back(&both, ours, 8420), "{ours}");
+            assert!(
+                !leads_back(&v4, ours, 8420),
+                "{ours} does not reach an IPv4 socket"
+            );
+        }
+    }
+
+    #[test]
+    fn a_translator_does_not_hide_us() {
+        let mut rules = listening_on(&["192.168.7.7:8420"]);
+        assert!(!leads_back(&rules, "64:ff9b::c0a8:707", 8420));
+        rules.nat64_prefixes = vec!["64:ff9b::/96".parse().unwrap()];
+        assert!(leads_back(&rules, "64:ff9b::c0a8:707", 8420));
+        assert!(!leads_back(&rules, "64:ff9b::c0a8:708", 8420));
+    }
+
+    #[test]
+    fn a_system_that_cannot_say_is_no_answer() {
+        let rules = listening_on(&["0.0.0.0:8420"]);
+        let unable = |_| Err("no more files");
+        let ip = |text: &str| text.parse().unwrap();
+        assert_eq!(
+            rules.leads_back(ip(OTHERS), 8420, unable),
+            Err("no more files")
+        );
+        assert_eq!(rules.leads_back(ip(OTHERS), 443, unable), Ok(false));
+        assert_eq!(rules.leads_back(ip("127.0.0.1"), 8420, unable), Ok(true));
+    }
+
+    #[test]
+    fn a_url_that_names_us_is_refused() {
+        let own = Refusal::Address(ForbiddenAddress::OwnListener);
+        assert_eq!(own.code(), "unsafe_destination");
+        for sockets in [["127.0.0.1:8420"], ["0.0.0.0:8420"], ["[::]:8420"]] {
+            let rules = listening_on(&sockets);
+            for url in [
+                "http://127.0.0.1:8420/",
+                "http://2130706433:8420/v1/tenants",
+                "http://[::ffff:7f00:1]:8420/",
+                "http://0:8420/",
+                "http://localhost:8420/",
+                "http://LOCALHOST.:8420/",
+                "http://api.localhost:8420/",
+            ] {
+                assert_eq!(Destination::parse(url, &rules), Err(own.clone()), "{url}");
+                let beside = url.replace("8420", "8421");
+                assert!(Destination::parse(&beside, &rules).is_ok(), "{beside}");
+            }
+        }
+        let rules = listening_on(&["127.0.0.1:443"]);
+        assert_eq!(Destination::parse("https://localhost/", &rules), Err(own));
+    }
+}

@@ -1,0 +1,70 @@
+//! The server's own address, which no delivery may reach.
+
+use std::net::SocketAddr;
+
+use posthaste_core::address::{EgressRules, ForbiddenAddress, Refusal};
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, ClientSettings, Mishap};
+
+use crate::kit::*;
+
+const NAME: &str = "hooks.customer.com";
+
+/// A client of a server that listens there, for which [`NAME`] has these addresses.
+fn client_of(own: SocketAddr, addresses: &str) -> Client {
+    Client::new(ClientSettings {
+        rules: EgressRules {
+            own_sockets: vec![own],
+            ..development()
+        },
+        resolver: Book::with(NAME, &[addresses]),
+        ..settings()
+    })
+}
+
+#[tokio::test]
+async fn a_name_that_leads_back_is_refused() {
+    let ourselves = Receiver::answering(OK).await;
+    let port = ourselves.address.port();
+    let wildcards = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
+    let wildcards = wildcards.iter().map(|own| own.parse().unwrap());
+    for own in wildcards.chain([ourselves.address]) {
+        for addresses in ["127.0.0.1", "::ffff:127.0.0.1", "127.0.0.9 127.0.0.1"] {
+            let client = client_of(own, addresses);
+            let report = post(&client, &ourselves.named("http", NAME)).await;
+            assert_eq!(
+                fault(&report),
+                Fault::UnsafeDestination,
+                "{own} {addresses}"
+            );
+            let forbidden = Mishap::Forbidden(ForbiddenAddress::OwnListener);
+            assert_eq!(report.mishap, Some(forbidden), "{own} {addresses}");
+            assert!(!report.detail().contains("127."), "{}", report.detail());
+        }
+        for host in [
+            "127.0.0.1",
+            "localhost",
+            "hooks.localhost",
+            "[::ffff:127.0.0.1]",
+        ] {
+            let report = post(&client_of(own, ""), &ourselves.named("http", host)).await;
+            let refusal = Refusal::Address(ForbiddenAddress::OwnListener);
+            assert_eq!(report.mishap, Some(Mishap::Unsafe(refusal)), "{own} {host}");
+        }
+    }
+    assert_eq!(ourselves.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_neighbour_on_another_port_is_reached() {
+    let ourselves = Receiver::answering(OK).await;
+    let neighbour = Receiver::answering(OK).await;
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], ourselves.address.port()));
+    for own in [ourselves.address, everywhere] {
+        let client = client_of(own, "127.0.0.1");
+        for host in [NAME, "127.0.0.1", "localhost"] {
+            let report = post(&client, &neighbour.named("http", host)).await;
+            assert_eq!(status(&report), 200, "{own} {host}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The words, and every form in which they could turn up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
+
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE, Engine};
+
+/// How much must be kept from whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// From everybody who does not ask for it by name, and from the disk.
+    Secret,
+    /// From logs, metrics, problems and panics.
+    Private,
+}
+
+use Kind::{Private, Secret};
+
+/// Everything that is planted by its own words. Each has as many bytes as a seed of a key pair, so that it
+/// can be one. What the server makes up itself is [added](Canaries::add) when it is known.
+pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
+    ("admin key", "CANARYadminKey0q3v8x1m5n7b9c2d4f", Secret),
+    ("wrong key", "CANARYwrongKey0q3v8x1m5n7b9c2d4f", Secret),
+    ("master key", "CANARYmasterKey0q3v8x1m5n7b9c2d4", Secret),
+    ("brought secret", "CANARYbroughtSecret0q3v8x1m5n7b9", Secret),
+    ("rotated secret", "CANARYrotatedSecret0q3v8x1m5n7b9", Secret),
+    ("private key", "CANARYprivateKey0q3v8x1m5n7b9c2d", Secret),
+    (
+        "authorization header",
+        "CANARYauthHeader0q3v8x1m5n7b9c2d",
+        Secret,
+    ),
+    ("custom header", "CANARYcustomHeader0q3v8x1m5n7b9c", Secret),
+    ("changed header", "CANARYchangedHeader0q3v8x1m5n7b9", Secret),
+    (
+        "misplaced secret",
+        "CANARYmisplaced0q3v8x1m5n7b9c2d4",
+        Secret,
+    ),
+    (
+        "userinfo password",
+        "CANARYuserinfo0q3v8x1m5n7b9c2d4f",
+        Secret,
+    ),
+    ("JSON payload", "CANARYjsonPayload0q3v8x1m5n7b9c2", Private),
+    ("raw payload", "CANARYrawPayload0q3v8x1m5n7b9c2d", Private),
+    ("batch payload", "CANARYbatchPayload0q3v8x1m5n7b9c", Private),
+    (
+        "refused payload",
+        "CANARYrefusedPayload0q3v8x1m5n7b",
+        Private,
+    ),
+    (
+        "idempotency key",
+        "CANARYidempotency0q3v8x1m5n7b9c2",
+        Private,
+    ),
+    ("ordering key", "CANARYorderingKey0q3v8x1m5n7b9c2", Private),
+    ("URL query", "CANARYurlQuery0q3v8x1m5n7b9c2d4f", Private),
+    ("request query", "CANARYrequestQuery0q3v8x1m5n7b9c", Private),
+    ("answer body", "CANARYanswerBody0q3v8x1m5n7b9c2d", Private),
+    ("answer header", "CANARYanswerHeader0q3v8x1m5n7b9c", Private),
+    (
+        "answer garbage",
+        "CANARYanswerGarbage0q3v8x1m5n7b9",
+        Private,
+    ),
+    ("redirect", "CANARYredirect0q3v8x1m5n7b9c2d4f", Private),
+];
+
+/// So much of a word tells it from every other.
+const ENOUGH_BYTES: usize = 16;
+
+/// A word that must not turn up.
+#[derive(Clone, Debug)]
+pub(crate) struct Canary {
+    name: String,
+    kind: Kind,
+    forms: Vec<Form>,
+}
+
+/// All of them.
+pub(crate) struct Canaries {
+    all: Vec<Canary>,
+    planted: Mutex<BTreeSet<&'static str>>,
+}
+
+impl Canaries {
+    /// Those of the table.
+    pub(crate) fn new() -> Canaries {
+        let all = PLANTED
+            .iter()
+            .map(|(name, text, kind)| Canary::new(name, text.as_bytes(), *kind));
+        Canaries {
+            all: all.collect(),
+            planted: Mutex::default(),
+        }
+    }
+
+    /// The word of this name, to be planted.
+    pub(crate) fn plant(&self, name: &'static str) -> &'static str {
+        let found = PLANTED.iter().find(|(known, ..)| *known == name);
+        let (_, text, _) = found.unwrap_or_else(|| panic!("{name} is not in the table"));
+        self.planted.lock().unwrap().insert(name);
+        text
+    }
+
+    /// A secret that the server made up.
+    pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) {
+        assert!(
+            bytes.len() >= ENOUGH_BYTES,
+            "{name} is too short to be told from chance"
+        );
+        self.all.push(Canary::new(name, bytes, Secret));
+    }
+
+    /// A signing secret that the server made up: as it is written, and as it is used.
+    pub(crate) fn add_secret(&mut self, name: &str, written: &str) {
+        let (_, text) = written.split_once('_').expect("a prefix");
+        self.add(name, text.as_bytes());
+        let bytes = BASE64_STANDARD.decode(text).expect("base64");
+        self.add(name, &bytes);
+    }
+
+    /// What is found of them in a place, in words.
+    ///
+    /// One walk over the place, however many words there are: stores and logs are large.
+    pub(crate) fn found_in(&self, place: &[u8], kinds: &[Kind]) -> Vec<String> {
+        let wanted = self.all.iter().filter(|one| kinds.contains(&one.kind));
+        let mut forms: HashMap<[u8; 4], Vec<(&str, &Form)>> = HashMap::new();
+        for canary in wanted {
+            for form in &canary.forms {
+                let begin = form.bytes.first_chunk().expect("long enough");
+                let begin = begin.map(|byte: u8| byte.to_ascii_lowercase());
+                forms.entry(begin).or_default().push((&canary.name, form));
+            }
+        }
+        let mut found = BTreeMap::new();
+        for at in 0..place.len() {
+            let Some(begin) = place[at..].first_chunk() else {
+                break;
+            };
+            let begin = begin.map(|byte: u8| byte.to_ascii_lowercase());
+            for (name, form) in forms.get(&begin).into_iter().flatten() {
+                if form.is_at(&place[at..]) {
+                    let from = at.saturating_sub(120);
+                    let around = &place[from..(at + form.bytes.len() + 60).min(place.len())];
+                    let around = String::from_utf8_lossy(around).into_owned();
+                    let told = format!("the {name} ({}) in …{around}…", form.name);
+                    found.entry((*name, form.name)).or_insert(told);
+                }
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// Fails unless every word of the table was planted.
+    pub(crate) fn assert_all_planted(&self) {
+        let planted = self.planted.lock().unwrap();
+        for (name, ..) in PLANTED {
+            assert!(planted.contains(name), "the {name} was planted nowhere");
+        }
+    }
+}
+
+/// How a word could be written.
+#[derive(Clone, Debug)]
+struct Form {
+    name: &'static str,
+    bytes: Vec<u8>,
+    /// Names of headers and hexadecimal digits come in either case.
+    any_case: bool,
+}
+
+impl Form {
+    fn is_at(&self, place: &[u8]) -> bool {
+        let Some(there) = place.get(..self.bytes.len()) else {
+            return false;
+        };
+        match self.any_case {
+            true => there.eq_ignore_ascii_case(&self.bytes),
+            false => there == self.bytes,
+        }
+    }
+}
+
+impl Canary {
+    fn new(name: &str, bytes: &[u8], kind: Kind) -> Canary {
+        // What was cut short has leaked all the same.
+        let bytes = &bytes[..ENOUGH_BYTES];
+        let form = |name, bytes, any_case| Form {
+            name,
+            bytes,
+            any_case,
+        };
+        let mut forms = vec![
+            form("plain", bytes.to_vec(), true),
+            form("hex", hex(bytes).into_bytes(), true),
+            form("list of bytes", list(bytes).into_bytes(), false),
+            form("lines of bytes", lines(bytes).into_bytes(), false),
+        ];
+        for before in 0..3 {
+            forms.push(form(
+                "base64",
+                core_of(&BASE64_STANDARD, bytes, before),
+                false,
+            ));
+            forms.push(form(
+                "base64url",
+                core_of(&BASE64_URL_SAFE, bytes, before),
+                false,
+            ));
+        }
+        Canary {
+            name: name.to_owned(),
+            kind,
+            forms,
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// As `{:?}` writes bytes.
+fn list(bytes: &[u8]) -> String {
+    let list = format!("{bytes:?}");
+    list.trim_matches(['[', ']']).to_owned()
+}
+
+/// As `{:#?}` writes them, for a list that stands at the margin.
+fn lines(bytes: &[u8]) -> String {
+    let list = format!("{bytes:#?}");
+    list.trim_matches(['[', ']', '\n']).to_owned()
+}
+
+/// What base64 makes of the bytes when so many others stand before them, and whatever after.
+fn core_of(encoding: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
+    let shifted = [&vec![0; before], bytes].concat();
+    let whole = shifted.len() / 3 * 3;
+    let text = encoding.encode(&shifted[..whole]).into_bytes();
+    // The first group mixes with what stands before.
+    let from = if before == 0 { 0 } else { 4 };
+    text[from..].to_vec()
+}
+
+/// A detector that finds nothing would let everything pass.
+#[test]
+fn a_planted_leak_is_found_in_every_form() {
+    let mut canaries = Canaries::new();
+    canaries.add("made up", b"\x00\xff\x10 sixteen bytes \x80\x7f");
+    let found = |place: &[u8]| canaries.found_in(place, &[Secret, Private]).len();
+    assert_eq!(found(b"nothing to see, CANARY though it may say"), 0);
+    let words = PLANTED.iter().map(|(_, text, _)| text.as_bytes());
+    for word in words.chain([&b"\x00\xff\x10 sixteen bytes \x80\x7f"[..]]) {
+        for before in 0..4 {
+            let noise = vec![b'x'; before];
+            let embedded = [&noise, word, b"yz"].concat();
+            for leak in [
+                embedded.clone(),
+                embedded.to_ascii_lowercase(),
+                hex(&embedded).into_bytes(),
+                hex(&embedded).to_ascii_uppercase().into_bytes(),
+                BASE64_STANDARD.encode(&embedded).into_bytes(),
+                BASE64_URL_SAFE.encode(&embedded).into_bytes(),
+                format!("Key({embedded:?})").into_bytes(),
+                format!("{embedded:#?}").into_bytes(),
+            ] {
+                let leak = [b"some text ", &leak[..], b" and more"].concat();
+                assert!(found(&leak) >= 1, "{}", String::from_utf8_lossy(&leak));
+            }
+        }
+    }
+    assert_eq!(
+        canaries
+            .found_in(b"canaryjsonpayload03v8x1m5n7b9c2d4", &[Secret])
+            .len(),
+        0
+    );
+}
+
+#[test]
+fn no_two_words_are_alike() {
+    for (index, (name, text, _)) in PLANTED.iter().enumerate() {
+        assert!(text.len() == 32, "{name} has {} bytes", text.len());
+        for (other, later, _) in &PLANTED[index + 1..] {
+            assert_ne!(
+                text[..ENOUGH_BYTES],
+                later[..ENOUGH_BYTES],
+                "{name} and {other}"
+            );
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Panics with everything secret on the stack.
+
+use std::io;
+use std::panic;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::Body;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http::Request;
+use http_body_util::BodyExt;
+use posthaste::api::{self, ApiSettings, App};
+use posthaste::chance::hash_key;
+use posthaste::clock::Clock;
+use posthaste::engine::{Engine, EngineSettings};
+use posthaste::observe::Observatory;
+use posthaste::vault::{KeySource, Vault};
+use posthaste_core::address::EgressRules;
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::Limits;
+use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
+use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
+use posthaste_store::StoreSettings;
+use posthaste_store::model::ModelStore;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tower::ServiceExt;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::canaries::Canaries;
+use super::places::{NOTHING, Search};
+
+/// Never.
+const FOREVER: u32 = u32::MAX;
+
+/// Everything that was logged, and everything that panics said.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl Heard {
+    fn all(&self) -> Vec<u8> {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.clone()
+    }
+
+    fn count(&self, word: &str) -> usize {
+        String::from_utf8_lossy(&self.all()).matches(word).count()
+    }
+}
+
+impl io::Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'w> MakeWriter<'w> for Heard {
+    type Writer = Heard;
+
+    fn make_writer(&'w self) -> Heard {
+        self.clone()
+    }
+}
+
+/// A resolver that panics for as long as it is told to, with a request behind it.
+struct Falling {
+    falls: Arc<AtomicBool>,
+    fell: Arc<Notify>,
+}
+
+impl Resolve for Falling {
+    fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
+        if self.falls.load(Ordering::SeqCst) {
+            self.fell.notify_one();
+            panic!("the resolver falls");
+        }
+        Box::pin(async { Ok(vec!["127.0.0.1".parse().expect("an address")]) })
+    }
+}
+
+/// A server without sockets, whose clock and resolver panic when they are told to.
+struct World {
+    router: Router,
+    /// How often the clock may be looked at before it falls.
+    clock_left: Arc<AtomicU32>,
+    resolver_falls: Arc<AtomicBool>,
+    fell: Arc<Notify>,
+}
+
+fn world(canaries: &Canaries) -> World {
+    let clock_left = Arc::new(AtomicU32::new(FOREVER));
+    let resolver_falls = Arc::new(AtomicBool::new(false));
+    let fell = Arc::new(Notify::new());
+    let left = clock_left.clone();
+    let system = Clock::system();
+    let api_clock = Clock::told(move || {
+        if left.load(Ordering::SeqCst) != FOREVER {
+            let before = left.load(Ordering::SeqCst);
+            assert!(before > 0, "the clock falls");
+            left.store(before - 1, Ordering::SeqCst);
+        }
+        system.now()
+    });
+    let engine = Engine::new();
+    let store_settings = StoreSettings::new(Dice::seeded(1));
+    let store = Arc::new(ModelStore::new(store_settings.clone(), engine.hand_over()));
+    let vault = Vault::open_or_create(KeySource::Text {
+        text: BASE64_STANDARD.encode(canaries.plant("master key")),
+        origin: "the test".to_owned(),
+    });
+    let vault = Arc::new(vault.expect("a vault"));
+    let rules = EgressRules {
+        allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
+        allow_http: true,
+        ..EgressRules::default()
+    };
+    let observe = Arc::new(Observatory::new());
+    let running = EngineSettings {
+        store: store.clone(),
+        store_settings,
+        client: Client::new(ClientSettings {
+            rules: rules.clone(),
+            roots: Roots::none(),
+            resolver: Arc::new(Falling {
+                falls: resolver_falls.clone(),
+                fell: fell.clone(),
+            }),
+            ..ClientSettings::default()
+        }),
+        rules: rules.clone(),
+        vault: vault.clone(),
+        observe: observe.clone(),
+        clock: Clock::system(),
+        dice: Dice::seeded(2),
+        limits: Limits::default(),
+        breaker: BreakerSettings::default(),
+        retry_after_cap: RETRY_AFTER_CAP,
+    };
+    let sending = engine.clone();
+    tokio::spawn(async move { sending.run(running).await });
+    let settings = ApiSettings {
+        admin_keys: vec![hash_key(canaries.plant("admin key"))],
+        egress_rules: rules,
+        ..ApiSettings::default()
+    };
+    let dice = Dice::seeded(3);
+    let app = App::new(store, engine, vault, observe, api_clock, dice, settings);
+    World {
+        router: api::router(Arc::new(app)),
+        clock_left,
+        resolver_falls,
+        fell,
+    }
+}
+
+impl World {
+    async fn post(&self, canaries: &Canaries, path: &str, body: &Value) -> (u16, Vec<u8>) {
+        let request = Request::post(path)
+            .header(
+                "authorization",
+                format!("Bearer {}", canaries.plant("admin key")),
+            )
+            .header("idempotency-key", canaries.plant("idempotency key"))
+            .body(Body::from(body.to_string()))
+            .expect("a request");
+        let answer = self
+            .router
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("an answer");
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.expect("a body");
+        (status, body.to_bytes().to_vec())
+    }
+}
+
+// On one thread, where what is logged can be heard.
+#[tokio::test]
+async fn whoever_panics_says_nothing_of_what_he_held() {
+    let canaries = Canaries::new();
+    let heard = Heard::default();
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(heard.clone())
+        .finish();
+    let _listening = tracing::subscriber::set_default(lines);
+    let hook = heard.clone();
+    panic::set_hook(Box::new(move |info| {
+        use io::Write;
+        let mut hook = hook.clone();
+        let _ = writeln!(hook, "PANIC {info} {info:?}");
+    }));
+
+    let world = world(&canaries);
+    let secret = format!(
+        "whsec_{}",
+        BASE64_STANDARD.encode(canaries.plant("brought secret"))
+    );
+    let endpoint = json!({
+        "url": format!("http://hooks.example.com:8080/?{}", canaries.plant("URL query")),
+        "secret": secret,
+        "headers": {"Authorization": canaries.plant("authorization header")},
+    });
+    let event = json!({"type": "a", "payload": canaries.plant("JSON payload"),
+        "ordering_key": canaries.plant("ordering key")});
+    let (status, _) = world
+        .post(&canaries, "/v1/tenants", &json!({"id": "acme"}))
+        .await;
+    assert_eq!(status, 201);
+    let endpoints = "/v1/tenants/acme/endpoints";
+    let events = "/v1/tenants/acme/events";
+    let (status, made) = world.post(&canaries, endpoints, &endpoint).await;
+    assert_eq!(status, 201);
+    let made: Value = serde_json::from_slice(&made).expect("JSON");
+    let id = made["id"].as_str().expect("an id");
+
+    // While a request is handled.
+    let mut search = Search::default();
+    let rotate = format!("{endpoints}/{id}/secret/rotate");
+    for (path, body) in [
+        (endpoints, &endpoint),
+        (events, &event),
+        ("/v1/tenants/acme/events/batch", &json!({"events": [event]})),
+        (rotate.as_str(), &json!({"secret": secret})),
+        (
+            "/v1/tenants/acme/keys",
+            &json!({"name": canaries.plant("misplaced secret")}),
+        ),
+    ] {
+        let before = heard.count("PANIC");
+        // Whoever calls is looked at first, by the clock too.
+        world.clock_left.store(1, Ordering::SeqCst);
+        let (status, told) = world.post(&canaries, path, body).await;
+        assert!(heard.count("PANIC") > before, "{path} did not fall");
+        assert_eq!(status, 500, "{path}");
+        search.look(&canaries, path, &told, NOTHING);
+    }
+    world.clock_left.store(FOREVER, Ordering::SeqCst);
+
+    // While a request is sent.
+    world.resolver_falls.store(true, Ordering::SeqCst);
+    let (status, _) = world.post(&canaries, events, &event).await;
+    assert_eq!(status, 202);
+    world.fell.notified().await;
+    // The one that fell is made again; then the engine has dealt with the first.
+    world.fell.notified().await;
+    assert!(heard.count("the resolver falls") > 0);
+    let _ = panic::take_hook();
+    search.look(&canaries, "the log and the panics", &heard.all(), NOTHING);
+    search.assert_clean();
+}

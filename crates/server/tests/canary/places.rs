@@ -1,0 +1,141 @@
+//! Where it is looked.
+
+use serde_json::Value;
+
+use super::caller::Caller;
+use super::canaries::{Canaries, Kind};
+use super::program::Program;
+
+/// Nothing that is kept from anybody.
+pub(crate) const NOTHING: &[Kind] = &[Kind::Secret, Kind::Private];
+/// What is private may be here, as it is its owner's.
+pub(crate) const NO_SECRETS: &[Kind] = &[Kind::Secret];
+
+/// What may be read without showing anything that is kept from anybody.
+const FIGURES: &[&str] = &[
+    "/metrics",
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/docs",
+    "/v1/stats",
+    "/v1/policies",
+    "/v1/tenants",
+    "/v1/tenants/acme",
+    "/v1/tenants/acme/stats",
+    "/v1/tenants/acme/keys",
+    "/v1/tenants/acme/replays",
+];
+
+/// The file that holds the master keys, and nothing else does.
+const KEY_FILE: &str = "posthaste.db.key";
+
+/// Gathers what was found, to tell all of it.
+#[derive(Default)]
+pub(crate) struct Search {
+    found: Vec<String>,
+    looked_at: usize,
+}
+
+impl Search {
+    /// Looks for some kinds in a place.
+    pub(crate) fn look(&mut self, canaries: &Canaries, place: &str, bytes: &[u8], kinds: &[Kind]) {
+        self.looked_at += 1;
+        for found in canaries.found_in(bytes, kinds) {
+            self.found.push(format!("{place}: {found}"));
+        }
+    }
+
+    /// In everything the program has said.
+    pub(crate) fn words(&mut self, canaries: &Canaries, program: &Program) {
+        let words = program.words();
+        let logged: usize = words.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert!(
+            logged > 1_000,
+            "the log is empty: there was nothing to look at"
+        );
+        for (name, bytes) in words {
+            self.look(canaries, &name, &bytes, NOTHING);
+        }
+    }
+
+    /// In every problem that a caller was told.
+    pub(crate) fn problems(&mut self, canaries: &Canaries, caller: &Caller) {
+        for (asked, told) in &caller.problems {
+            self.look(canaries, &format!("the answer to {asked}"), told, NOTHING);
+        }
+    }
+
+    /// In every byte of the store's files.
+    pub(crate) fn store(&mut self, canaries: &Canaries, program: &Program, when: &str) {
+        let files = program.store();
+        assert!(
+            files.iter().any(|(name, _)| name == "posthaste.db"),
+            "no store"
+        );
+        for (name, bytes) in files {
+            if name != KEY_FILE {
+                self.look(canaries, &format!("{name} {when}"), &bytes, NO_SECRETS);
+            }
+        }
+    }
+
+    /// In figures, lists and deliveries.
+    pub(crate) async fn figures(&mut self, canaries: &Canaries, caller: &mut Caller) {
+        for path in FIGURES {
+            let shown = caller.get(path).await;
+            assert_eq!(shown.status, 200, "{path}");
+            self.look(canaries, path, &shown.body, NOTHING);
+        }
+        // Whoever asks for an event or for what was answered is shown it, and nothing secret.
+        for list in ["events", "deliveries"] {
+            let path = format!("/v1/tenants/acme/{list}");
+            let mut next = Some(path.clone());
+            while let Some(page) = next.take() {
+                let shown = caller.get(&page).await;
+                self.look(canaries, &page, &shown.body, NO_SECRETS);
+                let shown = shown.json(200);
+                for item in shown["data"].as_array().expect("a list") {
+                    let path = format!("{path}/{}", item["id"].as_str().expect("an id"));
+                    let one = caller.get(&path).await;
+                    self.look(canaries, &path, &one.body, NO_SECRETS);
+                    self.delivery(canaries, &path, &one.json(200));
+                }
+                let cursor = shown["next_cursor"].as_str();
+                next = cursor.map(|cursor| format!("{path}?cursor={cursor}"));
+            }
+        }
+        for endpoint in caller.get("/v1/tenants/acme/endpoints").await.json(200)["data"]
+            .as_array()
+            .expect("a list")
+        {
+            let id = endpoint["id"].as_str().expect("an id");
+            let path = format!("/v1/tenants/acme/endpoints/{id}/health");
+            let shown = caller.get(&path).await;
+            assert_eq!(shown.status, 200, "{path}");
+            self.look(canaries, &path, &shown.body, NOTHING);
+        }
+    }
+
+    /// What is said of an attempt besides the beginning of the answer is ours.
+    fn delivery(&mut self, canaries: &Canaries, path: &str, shown: &Value) {
+        let Some(attempts) = shown["attempts"].as_array() else {
+            return;
+        };
+        for attempt in attempts {
+            let mut attempt = attempt.clone();
+            let fields = attempt.as_object_mut().expect("an object");
+            fields.remove("response_snippet");
+            self.look(canaries, path, attempt.to_string().as_bytes(), NOTHING);
+        }
+        let error = shown["last_error"].to_string();
+        self.look(canaries, path, error.as_bytes(), NOTHING);
+    }
+
+    /// Fails if anything was found.
+    pub(crate) fn assert_clean(self) {
+        assert!(self.looked_at > 0, "nobody has looked anywhere");
+        let leaks = self.found.len();
+        assert!(leaks == 0, "{leaks} leaks:\n{}", self.found.join("\n"));
+    }
+}

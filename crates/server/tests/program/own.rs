@@ -1,0 +1,83 @@
+//! The server's own address, which no webhook may be sent to.
+
+use std::net::{SocketAddr, TcpListener};
+
+use serde_json::json;
+
+use super::support::{Receiver, Server};
+
+const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
+
+fn port_of(server: &Server) -> &str {
+    let (_, port) = server.address.rsplit_once(':').expect("a port");
+    port
+}
+
+/// Where nobody listens.
+fn free_place() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it is bound")
+}
+
+#[tokio::test]
+async fn the_server_is_not_registered_with_itself() {
+    for listen in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let server = Server::start(directory.path(), &["--listen", listen]);
+        let receiver = Receiver::healthy().await;
+        let mut api = server.api();
+        api.tenant("acme").await;
+        let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
+        let endpoint = format!("{ENDPOINTS}/{}", endpoint["id"].as_str().expect("an id"));
+        for host in [
+            "127.0.0.1",
+            "localhost",
+            "LOCALHOST.",
+            "hooks.localhost",
+            "2130706433",
+            "[::ffff:127.0.0.1]",
+        ] {
+            let fields = json!({"url": format!("http://{host}:{}/v1/tenants", port_of(&server))});
+            for (method, path) in [("POST", ENDPOINTS), ("PATCH", &endpoint)] {
+                let refused = api.call(method, path, Some(&fields)).await.expect(422);
+                assert_eq!(refused["code"], "unsafe_destination", "{listen} {host}");
+                assert_eq!(refused["errors"][0]["field"], "url", "{listen} {host}");
+                let message = refused["errors"][0]["message"].as_str().expect("a message");
+                assert!(
+                    message.contains("this server itself listens on"),
+                    "{message}"
+                );
+            }
+        }
+        // Its neighbours on this machine hear from it as before.
+        api.event("acme", json!({"type": "a", "payload": {}})).await;
+        receiver.arrivals(1).await;
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_place_the_server_took_gets_nothing() {
+    for everywhere in [false, true] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut server = Server::start(directory.path(), &[]);
+        let place = free_place();
+        let mut api = server.api();
+        api.tenant("acme").await;
+        let url = format!("http://{place}/hook");
+        api.endpoint("acme", json!({"url": url})).await;
+        assert!(server.stop().success());
+
+        let listen = match everywhere {
+            true => format!("0.0.0.0:{}", place.port()),
+            false => place.to_string(),
+        };
+        let server = Server::start(directory.path(), &["--listen", &listen]);
+        let mut api = server.api();
+        let event = api.event("acme", json!({"type": "a", "payload": {}})).await;
+        let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
+        let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+        let shown = api.until(&path, |body| body["status"] == "failed").await;
+        assert_eq!(shown["reason"], "unsafe_destination", "{shown}");
+        assert_eq!(shown["attempt_count"], 1, "{shown}");
+    }
+}
