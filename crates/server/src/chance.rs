@@ -5,7 +5,7 @@
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use posthaste_core::dice::Dice;
-use posthaste_core::sign::SharedSecret;
+use posthaste_core::sign::{PrivateKey, SharedSecret};
 use posthaste_store::KeyHash;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -30,6 +30,11 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
 /// A new signing secret.
 pub fn fresh_secret() -> SharedSecret {
     SharedSecret::from_random(random_bytes())
+}
+
+/// A new key pair to sign with, of which receivers need to know one half only.
+pub fn fresh_private_key() -> PrivateKey {
+    PrivateKey::from_seed(random_bytes())
 }
 
 /// A new API key. It is shown once; only its [`hash_key`] is kept.
@@ -59,6 +64,7 @@ mod tests {
     fn nothing_comes_twice() {
         assert_ne!(fresh_api_key(), fresh_api_key());
         assert_ne!(fresh_secret().reveal(), fresh_secret().reveal());
+        assert_ne!(fresh_private_key().reveal(), fresh_private_key().reveal());
         assert_ne!(seed().bits(), seed().bits());
     }
 

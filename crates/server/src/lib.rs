@@ -1,10 +1,10 @@
 //! The posthaste server and its command line.
 //!
 //! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
-//! sends; [`vault`] seals what must not be read from the disk; [`observe`] counts. [`picture`] turns data
-//! into charts, for a terminal and as SVG; [`report`] gives answers the shape that tools rely on;
-//! [`advice`] finds what would have gone better; [`mod@bench`] measures;
-//! [`demo`] shows it all.
+//! sends; [`vault`] seals what must not be read from the disk: [`signing_keys`] and [`credentials`];
+//! [`observe`] counts. [`picture`] turns data into charts, for a terminal and as SVG; [`report`] gives
+//! answers the shape that tools rely on; [`advice`] finds what would have gone better; [`mod@bench`]
+//! measures; [`demo`] shows it all.
 
 pub mod advice;
 pub mod api;
@@ -13,6 +13,7 @@ pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod credentials;
 pub mod demo;
 pub mod engine;
 pub mod housekeeping;

@@ -2,9 +2,10 @@
 //!
 //! The newest key stands first and never ends; earlier ones sign along until their time is over, so
 //! that a receiver has that long to learn the new one. What is kept is JSON, and it is always sealed:
-//! `{"keys":[{"secret":"whsec_…","until":null},{"secret":"whsec_…","until":1767225600000}]}`.
+//! `{"keys":[{"secret":"whsec_…","until":null},{"secret":"whsec_…","until":1767225600000}]}`. A secret
+//! without one of the prefixes was made up by another sender, and its own bytes are the key.
 
-use posthaste_core::sign::{KeyError, MAX_KEYS, SigningKey, SigningKeys};
+use posthaste_core::sign::{KeyError, MAX_KEYS, SharedSecret, SigningKey, SigningKeys};
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -68,12 +69,12 @@ impl SigningKeyring {
         if !(1..=MAX_KEYS).contains(&kept.keys.len()) {
             return Err(KeyringError::Unreadable);
         }
-        let read = |kept: KeptKey| {
-            let key = SigningKey::parse(&kept.secret)?;
+        let held = |kept: KeptKey| {
+            let key = read(&kept.secret)?;
             let until = kept.until;
             Ok::<_, KeyError>(HeldKey { key, until })
         };
-        let keys: Result<Vec<HeldKey>, KeyError> = kept.keys.into_iter().map(read).collect();
+        let keys: Result<Vec<HeldKey>, KeyError> = kept.keys.into_iter().map(held).collect();
         Ok(SigningKeyring { keys: keys? })
     }
 
@@ -141,6 +142,22 @@ impl SigningKeyring {
     }
 }
 
+/// What the secrets of posthaste's own begin with.
+const PREFIXES: [&str; 3] = ["whsec_", "whsk_", "whpk_"];
+
+/// Whether another sender made this secret up: its form says nothing of what it is.
+pub fn is_opaque(secret: &str) -> bool {
+    !PREFIXES.iter().any(|prefix| secret.starts_with(prefix))
+}
+
+/// Reads a secret of any form.
+pub fn read(secret: &str) -> Result<SigningKey, KeyError> {
+    match is_opaque(secret) {
+        true => SharedSecret::opaque(secret).map(SigningKey::Shared),
+        false => SigningKey::parse(secret),
+    }
+}
+
 /// A key in the open, as its owner is shown it.
 pub fn reveal(key: &SigningKey) -> String {
     match key {
@@ -152,7 +169,7 @@ pub fn reveal(key: &SigningKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::sign::SharedSecret;
+    use posthaste_core::sign::PrivateKey;
 
     const HOUR: Span = Span::from_hours(1);
 
@@ -191,6 +208,25 @@ mod tests {
             .rotate(key(3), Timestamp(5), Span::ZERO)
             .expect("room");
         assert_eq!(signatures(&keyring, 5), 1);
+    }
+
+    #[test]
+    fn secrets_of_every_form_are_kept_and_read_again() {
+        let private = SigningKey::Private(PrivateKey::from_seed([3; 32]));
+        let opaque = read("It's a Secret to Everybody").expect("long enough");
+        let mut keyring = SigningKeyring::new(key(1));
+        for other in [private.clone(), opaque.clone()] {
+            keyring.rotate(other, Timestamp(0), HOUR).expect("room");
+        }
+        let reread = SigningKeyring::open(&keyring.keep()).expect("what was kept");
+        let revealed: Vec<String> = std::iter::once(reread.newest())
+            .chain(reread.earlier(Timestamp(1)).map(|(key, _)| key))
+            .map(reveal)
+            .collect();
+        assert_eq!(revealed, [&opaque, &private, &key(1)].map(reveal));
+        let sign = |keyring: &SigningKeyring| keyring.active(Timestamp(1)).header("msg", 1, b"{}");
+        assert_eq!(sign(&reread), sign(&keyring));
+        assert!(sign(&reread).contains(" v1a,"));
     }
 
     #[test]

@@ -7,16 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::dispatcher::Introduction;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, LaneSettings};
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
-use posthaste_egress::PoolKey;
+use posthaste_egress::{Identity, PoolKey};
 use posthaste_store::{EndpointRow, Store, StoreError, StoreSettings};
 use rustc_hash::FxHashMap;
 
+use super::tokens::Grant;
+use crate::credentials::{Auth, Credentials, Mark, basic, bearer};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{Purpose, Vault};
 
@@ -36,15 +40,33 @@ pub(super) struct Card {
 /// Everything a request needs.
 pub(super) struct Outfit {
     pub(super) destination: Destination,
+    /// Its own, and `Authorization` where that is always the same.
     pub(super) headers: HeaderMap,
     pub(super) keyring: SigningKeyring,
+    pub(super) style: SignatureStyle,
+    /// Who we are to the receiver, if it asks for a certificate.
+    pub(super) identity: Option<Identity>,
+    /// How to get the token that goes into `Authorization`, if one does.
+    pub(super) grant: Option<Arc<Grant>>,
+    /// Which credentials these are, if there are any.
+    mark: Option<Mark>,
+}
+
+impl Card {
+    /// Whether another card's requests look the same to the receiver: they may use the same connections
+    /// and tokens.
+    pub(super) fn calls_like(&self, other: &Card) -> bool {
+        let mark = |card: &Card| card.outfit.as_ref().ok()?.mark;
+        self.url == other.url && mark(self) == mark(other)
+    }
 }
 
 /// Why nothing can be sent to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// The operator's rules no longer allow its URL. That is the endpoint's fault.
-    Forbidden,
+    /// The operator's rules no longer allow its URL, or that of its token server. That is the endpoint's
+    /// fault, and these words say it.
+    Forbidden(&'static str),
     /// Its secrets cannot be opened. That is ours.
     Sealed(String),
 }
@@ -108,19 +130,24 @@ impl House {
 
     fn card(&self, row: &EndpointRow) -> Card {
         let endpoint = &row.endpoint;
+        let outfit = self.outfit(row);
+        // A connection that was opened with other credentials is never met again.
+        let pool_key = match outfit.as_ref().ok().and_then(|outfit| outfit.mark) {
+            Some(mark) => format!("{}/{mark}", endpoint.id),
+            None => endpoint.id.to_string(),
+        };
         Card {
             tenant: endpoint.tenant.clone(),
             url: endpoint.url.clone(),
-            pool_key: PoolKey::new(&endpoint.id.to_string()),
+            pool_key: PoolKey::new(&pool_key),
             time_limit: Duration::from_millis(endpoint.timeout.as_millis()),
-            outfit: self.outfit(row),
+            outfit,
         }
     }
 
     fn outfit(&self, row: &EndpointRow) -> Result<Outfit, Unfit> {
         let endpoint = &row.endpoint;
-        let destination =
-            Destination::parse(&endpoint.url, &self.rules).map_err(|_| Unfit::Forbidden)?;
+        let destination = self.allowed(&endpoint.url, "the destination may not be called")?;
         let open = |purpose, sealed: &[u8]| {
             self.vault
                 .open(&endpoint.tenant, endpoint.id, purpose, sealed)
@@ -130,12 +157,66 @@ impl House {
         let keys = open(Purpose::SigningKeys, &endpoint.sealed_keys)?;
         let keyring =
             SigningKeyring::open(&keys).map_err(|error| Unfit::Sealed(error.to_string()))?;
-        Ok(Outfit {
+        let credentials = match endpoint.sealed_credentials.as_slice() {
+            [] => Credentials::default(),
+            sealed => Credentials::open(&open(Purpose::Credentials, sealed)?)
+                .map_err(|error| Unfit::Sealed(error.to_string()))?,
+        };
+        let mark = (!credentials.is_empty()).then(|| credentials.mark());
+        let mut outfit = Outfit {
             destination,
             headers: header_map(&headers)?,
             keyring,
-        })
+            style: endpoint.signature_style,
+            identity: identity(&credentials)?,
+            grant: None,
+            mark,
+        };
+        if let Some((auth, mark)) = credentials.auth.zip(mark) {
+            self.authorize(&mut outfit, endpoint.id, mark, &auth)?;
+        }
+        Ok(outfit)
     }
+
+    fn authorize(
+        &self,
+        outfit: &mut Outfit,
+        endpoint: EndpointId,
+        mark: Mark,
+        auth: &Auth,
+    ) -> Result<(), Unfit> {
+        match auth {
+            Auth::Basic { username, password } => {
+                let value = basic(username, password);
+                outfit.headers.insert(AUTHORIZATION, value);
+            }
+            Auth::Bearer { token } => {
+                let unfit = || Unfit::Sealed("its token cannot stand in a header".to_owned());
+                let value = bearer(token).ok_or_else(unfit)?;
+                outfit.headers.insert(AUTHORIZATION, value);
+            }
+            Auth::OAuth2(oauth2) => {
+                let forbidden = "no access token: the token URL may not be called";
+                let destination = self.allowed(&oauth2.token_url, forbidden)?;
+                let grant = Grant::new(endpoint, mark, oauth2, destination);
+                outfit.grant = Some(Arc::new(grant));
+            }
+        }
+        Ok(())
+    }
+
+    fn allowed(&self, url: &str, words: &'static str) -> Result<Destination, Unfit> {
+        Destination::parse(url, &self.rules).map_err(|_| Unfit::Forbidden(words))
+    }
+}
+
+fn identity(credentials: &Credentials) -> Result<Option<Identity>, Unfit> {
+    let certificate = credentials.client_certificate.as_ref();
+    let identity = certificate.map(|certificate| certificate.identity());
+    // What its error says was made for the person who wrote it, and quotes nothing.
+    identity
+        .transpose()
+        .map_err(|error| Unfit::Sealed(format!("its client certificate {error}")))
 }
 
 /// Custom headers are sealed as a JSON object of names and values.
@@ -256,7 +337,7 @@ mod tests {
             url: url.to_owned(),
             pool_key: PoolKey::new("one"),
             time_limit: Duration::from_secs(1),
-            outfit: Err(Unfit::Forbidden),
+            outfit: Err(Unfit::Forbidden("for the test")),
         })
     }
 

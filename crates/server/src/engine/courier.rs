@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::classify::{Fault, HttpStatus, Outcome};
 use posthaste_core::dispatcher::{Attempt, Finish, Ticket};
 use posthaste_core::id::TenantId;
+use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{Client, Report, Request};
 use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
@@ -18,6 +19,7 @@ use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTE
 use super::cards::{Card, House, Outfit, Unfit};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
+use super::tokens::{Absent, Lent, Missing, Tokens};
 use crate::clock::Clock;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -27,7 +29,7 @@ const EVENT_ID: HeaderName = HeaderName::from_static("posthaste-event-id");
 const EVENT_TYPE: HeaderName = HeaderName::from_static("posthaste-event-type");
 const EVENT_TIME: HeaderName = HeaderName::from_static("posthaste-event-time");
 const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
-const AGENT: HeaderValue =
+pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -47,6 +49,7 @@ pub(super) struct Return {
 /// What couriers share.
 pub(super) struct Depot {
     pub(super) client: Client,
+    pub(super) tokens: Arc<Tokens>,
     pub(super) store: Arc<dyn Store>,
     pub(super) house: Arc<House>,
     pub(super) inbox: Arc<Inbox>,
@@ -120,22 +123,58 @@ impl Depot {
         };
         let outfit = match &card.outfit {
             Ok(outfit) => outfit,
-            Err(Unfit::Forbidden) => return Ok(refused(&attempt, &card)),
+            Err(Unfit::Forbidden(words)) => return Ok(refused(&attempt, &card, words)),
             Err(Unfit::Sealed(why)) => return Err(why.clone()),
         };
+        let mut headers = self.headers(&attempt, outfit, accepted_at, &content)?;
+        let mut waited = Duration::ZERO;
+        let mut lent = None;
+        if let Some(grant) = &outfit.grant {
+            let began_at = Instant::now();
+            // Boxed, since it is rare and large.
+            let lending = Box::pin(self.tokens.lend(grant, card.time_limit)).await;
+            waited = began_at.elapsed();
+            let token = match lending {
+                Ok(token) => token,
+                Err(Absent::Theirs(missing)) => {
+                    return Ok(not_called(&attempt, &card, missing, waited));
+                }
+                Err(Absent::Ours(why)) => return Err(why),
+            };
+            headers.insert(AUTHORIZATION, token.header.clone());
+            lent = Some((grant.key, token));
+        }
         let request = Request {
             pool_key: card.pool_key.clone(),
             destination: outfit.destination.clone(),
             method: Method::POST,
-            headers: self.headers(&attempt, outfit, accepted_at, &content)?,
+            headers,
             body: content.payload.clone(),
-            identity: None,
+            identity: outfit.identity.clone(),
             keep_bytes: None,
-            time_limit: card.time_limit,
+            // One limit covers the token and the delivery.
+            time_limit: card.time_limit.saturating_sub(waited),
         };
         let report = self.client.send(request).await;
-        let report = report.map_err(|fault| fault.to_string())?;
+        let mut report = report.map_err(|fault| fault.to_string())?;
+        report.latency += waited;
+        if let Some((key, token)) = lent
+            && was_stale(&token, &report)
+        {
+            self.tokens.rejected(key, &token);
+            report.outcome = Outcome::StaleToken;
+        }
         Ok(understood(&attempt, &card, report))
+    }
+
+    /// Lets go of what is open to an endpoint and what was fetched for it: it was changed or deleted.
+    pub(super) fn forget(&self, before: &Card) {
+        self.client.forget(&before.pool_key);
+        let outfit = before.outfit.as_ref().ok();
+        if let Some(grant) = outfit.and_then(|outfit| outfit.grant.as_ref()) {
+            self.client.forget(&grant.pool_key);
+            self.tokens.forget(grant.key);
+        }
     }
 
     async fn fetch_card(&self, attempt: &Attempt) -> Result<Arc<Card>, String> {
@@ -168,6 +207,15 @@ impl Depot {
         headers.insert(WEBHOOK_ID, text(&id)?);
         headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));
         headers.insert(WEBHOOK_SIGNATURE, text(&signature)?);
+        match outfit.style {
+            SignatureStyle::Standard => {}
+            style @ (SignatureStyle::GitHub | SignatureStyle::Stripe) => {
+                let signed = keys.sign(style, &id, seconds, &content.payload);
+                let signed = signed.map_err(|error| error.to_string())?;
+                let name = HeaderName::from_static(signed.name);
+                headers.insert(name, text(&signed.value)?);
+            }
+        }
         headers.insert(EVENT_ID, text(&attempt.event.to_string())?);
         headers.insert(EVENT_TYPE, text(content.event_type.as_str())?);
         headers.insert(EVENT_TIME, text(&accepted_at.to_string())?);
@@ -194,17 +242,32 @@ fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
     }
 }
 
-/// The operator's rules no longer allow the destination: that counts, and nothing is sent.
-fn refused(attempt: &Attempt, card: &Card) -> Return {
+/// Whether a 401 may be due to a token that has ended or was taken back since it was fetched. To one
+/// that has only just been given out it is an answer like any other.
+fn was_stale(token: &Lent, report: &Report) -> bool {
+    !token.fresh && report.outcome.status() == Some(HttpStatus::UNAUTHORIZED)
+}
+
+/// The operator's rules no longer allow a URL: that counts, and nothing is sent.
+fn refused(attempt: &Attempt, card: &Card, words: &str) -> Return {
+    let missing = Missing {
+        fault: Fault::UnsafeDestination,
+        detail: words.to_owned(),
+    };
+    not_called(attempt, card, missing, Duration::ZERO)
+}
+
+/// The receiver was not even called.
+fn not_called(attempt: &Attempt, card: &Card, missing: Missing, latency: Duration) -> Return {
     Return {
         ticket: attempt.ticket,
-        finish: Finish::Ran(Outcome::Failed(Fault::UnsafeDestination)),
+        finish: Finish::Ran(Outcome::Failed(missing.fault)),
         detail: AttemptDetail {
-            latency_ms: 0,
-            detail: Some("the destination may not be called".to_owned()),
+            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
+            detail: Some(shortened(missing.detail)),
             response_snippet: None,
         },
-        latency: Duration::ZERO,
+        latency,
         tenant: Some(card.tenant.clone()),
         first_byte_at: None,
     }

@@ -14,7 +14,7 @@
 //!
 //! ```text
 //!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
-//!                         ▲        ├─▶ courier: card + goods ▸ sign ▸ egress ─▶ inbox
+//!                         ▲        ├─▶ courier: card + goods ▸ token ▸ sign ▸ egress ─▶ inbox
 //!                         │        ├─▶ store.record ───────────────────────────▶ inbox
 //!                         └────────┴── fetch, sweep, load
 //! ```
@@ -28,6 +28,7 @@ mod handle;
 mod inbox;
 mod pantry;
 mod shell;
+mod tokens;
 mod waiting;
 
 #[cfg(test)]

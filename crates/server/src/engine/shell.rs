@@ -23,6 +23,7 @@ use super::flights::Flight;
 use super::handle::{Cancelled, Ending, Engine, Phase, Shared};
 use super::inbox::Message;
 use super::pantry::{Goods, Pantry};
+use super::tokens::Tokens;
 use super::waiting::{Petition, Waiting};
 use crate::clock::Clock;
 use crate::observe::Observatory;
@@ -106,6 +107,7 @@ impl Shell {
         Shell {
             shared: engine.shared.clone(),
             depot: Arc::new(Depot {
+                tokens: Arc::new(Tokens::new(settings.client.clone(), settings.clock.clone())),
                 client: settings.client,
                 store: settings.store,
                 house: Arc::new(house),
@@ -322,8 +324,8 @@ impl Shell {
             return;
         };
         let before = self.cards.get(endpoint);
-        if before.is_some_and(|before| before.url != card.url) {
-            self.depot.client.forget(&card.pool_key);
+        if let Some(before) = before.filter(|before| !before.calls_like(&card)) {
+            self.depot.forget(&before);
         }
         if self.cards.end_reading(endpoint, Some(card)) {
             self.read_endpoint(endpoint);
@@ -407,7 +409,7 @@ impl Shell {
         if standing == Standing::Deleted
             && let Some(card) = self.cards.get(endpoint)
         {
-            self.depot.client.forget(&card.pool_key);
+            self.depot.forget(&card);
         }
         let decree = Decree {
             standing,

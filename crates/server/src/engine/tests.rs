@@ -1,5 +1,9 @@
 //! The engine on the model of the store, with real requests to a receiver on loopback.
 
+mod credentials;
+mod token_server;
+mod tokens;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -191,12 +195,16 @@ impl World {
     }
 
     async fn endpoint(&self, url: String) -> EndpointId {
+        self.endpoint_with(url, |_| {}).await
+    }
+
+    async fn endpoint_with(&self, url: String, adjust: impl FnOnce(&mut Endpoint)) -> EndpointId {
         let now = self.clock.wall();
         let id: EndpointId = self.mint.lock().unwrap().next(now);
         let secret = SigningKey::Shared(SharedSecret::from_random([7; 24]));
         let keys = SigningKeyring::new(secret).keep();
         let seal = |purpose, plain: &[u8]| self.vault.seal(&self.tenant, id, purpose, plain);
-        let endpoint = Endpoint {
+        let mut endpoint = Endpoint {
             id,
             tenant: self.tenant.clone(),
             url,
@@ -222,6 +230,7 @@ impl World {
             created_at: now,
             revision: 0,
         };
+        adjust(&mut endpoint);
         self.store.create_endpoint(now, endpoint, 10).await.unwrap();
         id
     }

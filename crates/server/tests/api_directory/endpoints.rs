@@ -20,6 +20,7 @@ fn written() -> Value {
         "rate_limit": {"per_second": 2.5, "burst": 7},
         "ordered": true,
         "headers": {"X-Team": "billing", "Authorization": "Bearer t0ken"},
+        "signature_style": "stripe",
         "owner_email": "ops@example.com",
     })
 }
@@ -33,6 +34,8 @@ async fn an_endpoint_reads_as_it_was_written() {
     assert!(made.text("secret").starts_with("whsec_"));
     let mut expected = written();
     expected["id"] = made.json["id"].clone();
+    expected["auth"] = Value::Null;
+    expected["client_certificate"] = Value::Null;
     expected["status"] = json!("enabled");
     expected["disabled_reason"] = Value::Null;
     expected["retry_policy_from"] = json!("endpoint");
@@ -58,6 +61,9 @@ async fn what_is_not_said_has_defaults() {
     assert_eq!(read["rate_limit"], json!({"per_second": 50, "burst": 100}));
     assert_eq!(read["event_types"], json!([]));
     assert_eq!(read["headers"], json!({}));
+    assert_eq!(read["signature_style"], "standard");
+    assert_eq!(read["auth"], Value::Null);
+    assert_eq!(read["client_certificate"], Value::Null);
     assert_eq!(read["retry_policy"], json!({"preset": "recommended"}));
     assert_eq!(read["retry_policy_from"], "server");
     let policy = json!({"preset": "brisk"});
@@ -122,7 +128,7 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
     let nulls = json!({
         "description": null, "event_types": null, "retry_policy": null, "timeout": null,
         "max_in_flight": null, "rate_limit": null, "ordered": null, "headers": null,
-        "owner_email": null,
+        "owner_email": null, "signature_style": null, "auth": null, "client_certificate": null,
     });
     let changed = world.patch(&path, nulls).await;
     assert_eq!(changed.status, 200, "{}", changed.json);
@@ -139,6 +145,9 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
         "ordered",
         "headers",
         "owner_email",
+        "signature_style",
+        "auth",
+        "client_certificate",
     ] {
         assert_eq!(changed.json[name], fresh[name], "{name}");
     }

@@ -7,12 +7,14 @@
 )]
 
 mod access;
+mod credentials;
 mod endpoints;
 mod keys;
 mod kit;
 mod pages;
 mod schema;
 mod serving;
+mod signatures;
 mod strictness;
 mod table;
 mod tenants;

@@ -51,6 +51,16 @@ const LINES: &[(&str, &str, &str)] = &[
         r#"{"url":"https://b.example","retry_policy":{"preset":"brisk","max_attempts":3}}"#,
     ),
     (
+        "endpoints create https://a.example --ordered --signature-style github --secret-kind hmac",
+        "POST /v1/tenants/acme/endpoints",
+        r#"{"url":"https://a.example","ordered":true,"signature_style":"github","secret_kind":"hmac"}"#,
+    ),
+    (
+        "endpoints update ep_1 --ordered=false --no-auth --no-client-certificate",
+        "PATCH /v1/tenants/acme/endpoints/ep_1",
+        r#"{"ordered":false,"auth":null,"client_certificate":null}"#,
+    ),
+    (
         "endpoints delete ep_1",
         "DELETE /v1/tenants/acme/endpoints/ep_1",
         "",
@@ -99,6 +109,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "endpoints rotate-secret ep_1 --overlap 1h",
         "POST /v1/tenants/acme/endpoints/ep_1/secret/rotate",
         r#"{"overlap":"1h"}"#,
+    ),
+    (
+        "endpoints rotate-secret ep_1 --secret-kind ed25519",
+        "POST /v1/tenants/acme/endpoints/ep_1/secret/rotate",
+        r#"{"secret_kind":"ed25519"}"#,
     ),
     (
         "endpoints --tenant b list",
@@ -243,6 +258,31 @@ fn what_is_said_goes_on_top_of_a_file() {
     assert_eq!(
         server.only().json(),
         json!({"url": "https://b.example", "rate_limit": {"burst": 9, "per_second": 5.0}, "ordered": true})
+    );
+}
+
+#[test]
+fn secrets_come_from_files_and_pipes() {
+    let server = Server::saying(&[(200, "{}")]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("the {name}\n")).unwrap();
+        path.display().to_string()
+    };
+    let line = format!(
+        "endpoints update ep_1 --auth-file - --client-certificate {} --client-key {}",
+        file("certificate"),
+        file("key"),
+    );
+    let auth = r#"{"kind":"bearer","token":"t"}"#;
+    answer(fed(server.asked(&line), auth.as_bytes()));
+    assert_eq!(
+        server.only().json(),
+        json!({
+            "auth": {"kind": "bearer", "token": "t"},
+            "client_certificate": {"certificate": "the certificate\n", "private_key": "the key\n"},
+        })
     );
 }
 

@@ -6,12 +6,15 @@
     reason = "tests call the program as people do"
 )]
 
+mod credentials;
 mod deliver;
 mod full;
 mod kill;
 mod life;
 mod own;
 mod proxy;
+mod secured;
+mod signed;
 mod start;
 mod stop;
 mod support;

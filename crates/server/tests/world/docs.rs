@@ -84,5 +84,9 @@ pub(crate) fn code(text: &str) -> String {
             shown.push(character);
         }
     }
-    format!("`{shown}`")
+    // A backtick inside needs two around.
+    match shown.contains('`') {
+        true => format!("`` {shown} ``"),
+        false => format!("`{shown}`"),
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
 
+use crate::frames;
 use crate::outside::{Conduct, Line};
 use crate::program::End;
 
@@ -25,7 +26,8 @@ pub(crate) struct Fault {
     pub(crate) is_slow: bool,
 }
 
-fn fault(what: &'static str, end: End, conduct: Conduct) -> Fault {
+/// A way to misbehave, in words, with its end.
+pub(crate) fn fault(what: &'static str, end: End, conduct: Conduct) -> Fault {
     Fault {
         what,
         conduct,
@@ -118,7 +120,7 @@ fn gzip_bomb(matches: usize) -> Vec<u8> {
 
 /// What a receiver can do wrong in HTTP.
 pub(crate) fn in_http() -> Vec<Fault> {
-    [heads(), bodies(), endings()]
+    [heads(), bodies(), endings(), frames::in_http2()]
         .into_iter()
         .flatten()
         .collect()

@@ -32,6 +32,10 @@ options ndots:5 timeout:4 attempts:1\n";
 
 const NSSWITCH_CONF: &str = "hosts: files dns\n";
 
+/// Public addresses that an interface of this machine has, of the kinds that servers listen on. (All the
+/// others are merely routed to it, which is less: a system asked for its own IPv6 addresses leaves them out.)
+pub(crate) const OWN_ADDRESSES: [&str; 2] = ["45.70.0.1", "2606:4700:70::1"];
+
 /// A name that only the machine itself knows, and that leads inside.
 pub(crate) const NAME_IN_HOSTS: &str = "intranet.customer.com";
 
@@ -82,6 +86,9 @@ fn prepare() {
     let everything = ["route", "add", "local", "default", "dev", "lo"];
     run("ip", "iproute2", &everything);
     run("ip", "iproute2", &[&["-6"], everything.as_slice()].concat());
+    for address in OWN_ADDRESSES {
+        run("ip", "iproute2", &["address", "add", address, "dev", "lo"]);
+    }
     let directory = tempfile::tempdir().expect("a directory");
     let hosts = format!("127.0.0.1 localhost\n10.7.7.7 {NAME_IN_HOSTS} {NAME_IN_HOSTS}.\n");
     for (name, text) in [

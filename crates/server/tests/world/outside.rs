@@ -22,8 +22,12 @@ use crate::authority::{Authority, VALID};
 
 /// The port of the proxy that the environment names, and that nobody may use.
 pub(crate) const PROXY_PORT: u16 = 3128;
-/// Where somebody listens, at every address.
-const PORTS: [u16; 7] = [80, 443, 8080, 8443, 40_000, 65_535, PROXY_PORT];
+/// Where somebody listens, at every address: the ports of the vectors that may be called, and some that
+/// would be worth calling.
+const PORTS: [u16; 16] = [
+    80, 443, 8080, 8443, 40_000, 65_535, PROXY_PORT, 22, 25, 2375, 3306, 5432, 6379, 9200, 10_250,
+    11_211,
+];
 
 /// A connection that was opened.
 #[derive(Clone, Debug)]
@@ -82,6 +86,8 @@ pub(crate) enum Conduct {
     Secured(fn(Line) -> Act<Option<Line>>),
     /// Like this, and then the connection is reset.
     Abrupt(fn(Line) -> Act<Option<Line>>),
+    /// Like this, where HTTP/2 was agreed on.
+    Http2(fn(Line) -> Act<Option<Line>>),
     /// Like a good one, with this certificate.
     Certified(Arc<ServerConfig>),
 }
@@ -197,13 +203,11 @@ impl Outside {
         if let Some(Conduct::Abrupt(_)) = conduct {
             socket.set_zero_linger().expect("a socket");
         }
-        let config = match &conduct {
-            Some(Conduct::Certified(config)) => Some(config.clone()),
-            Some(Conduct::Bare(_) | Conduct::Secured(_) | Conduct::Abrupt(_)) | None => None,
-        };
-        let line = self.secure(socket, address, visit, config).await?;
+        let line = self.secure(socket, address, visit, &conduct).await?;
         let line = match conduct {
-            Some(Conduct::Secured(act) | Conduct::Abrupt(act)) => act(line).await?,
+            Some(Conduct::Secured(act) | Conduct::Abrupt(act) | Conduct::Http2(act)) => {
+                act(line).await?
+            }
             Some(Conduct::Bare(_) | Conduct::Certified(_)) | None => line,
         };
         self.serve(line, visit, is_settled).await
@@ -215,14 +219,24 @@ impl Outside {
         socket: TcpStream,
         address: IpAddr,
         visit: usize,
-        config: Option<Arc<ServerConfig>>,
+        conduct: &Option<Conduct>,
     ) -> Option<Line> {
         let greeting = LazyConfigAcceptor::new(Acceptor::default(), socket);
         let greeting = greeting.await.ok()?;
         let name = greeting.client_hello().server_name().map(str::to_owned);
         self.note(|ledger| ledger.visits[visit].name.clone_from(&name));
         let called = name.unwrap_or_else(|| address.to_string());
-        let config = config.unwrap_or_else(|| self.config(&called));
+        let config = match conduct {
+            Some(Conduct::Certified(config)) => config.clone(),
+            Some(Conduct::Http2(_)) => {
+                let mut config = ServerConfig::clone(&self.config(&called));
+                config.alpn_protocols = vec![b"h2".to_vec()];
+                Arc::new(config)
+            }
+            Some(Conduct::Bare(_) | Conduct::Secured(_) | Conduct::Abrupt(_)) | None => {
+                self.config(&called)
+            }
+        };
         let stream = greeting.into_stream(config).await.ok()?;
         Some(Line::new(stream))
     }
@@ -307,6 +321,14 @@ impl Line {
     pub(crate) async fn hear(&mut self) -> Option<String> {
         let head = self.hear_head().await?;
         self.hear_body(&head).await
+    }
+
+    /// The next bytes, so many.
+    pub(crate) async fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.read.len() < count {
+            self.read_more().await?;
+        }
+        Some(self.read.drain(..count).collect())
     }
 
     async fn read_more(&mut self) -> Option<()> {

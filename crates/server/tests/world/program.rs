@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) api: Api,
     address: String,
     child: Child,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// How a delivery ended.
@@ -141,39 +141,8 @@ impl World {
         let names = NameServer::start().await;
         let outside = Outside::start(authority.clone()).await;
         let directory = tempfile::tempdir().expect("a directory");
-        let bundle = directory.path().join("ca.pem");
-        fs::write(&bundle, authority.pem()).expect("there is room");
-        let store = directory.path().join("posthaste.db");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
-        for (name, _) in std::env::vars() {
-            if name.starts_with("POSTHASTE_") {
-                command.env_remove(name);
-            }
-        }
-        for name in ["http_proxy", "https_proxy", "all_proxy"] {
-            let proxy = format!("http://{PROXY}:{PROXY_PORT}");
-            command.env(name, &proxy).env(name.to_uppercase(), proxy);
-        }
-        let mut child = command
-            .args(["serve", "--listen", listen, "--admin-key", ADMIN_KEY])
-            .args(["--store", &format!("sqlite:{}", store.display())])
-            .args(["--set", &format!("ca_bundle={}", bundle.display())])
-            .args(["--set", "log.level=warn"])
-            .current_dir(directory.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("the program can be started");
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped"))
-            .read_line(&mut said)
-            .expect("it says when it is ready");
-        assert!(said.contains("http://"), "it said {said:?}");
-        let mut address: SocketAddr = listen.parse().expect("an address");
-        if address.ip().is_unspecified() {
-            address.set_ip(Ipv4Addr::LOCALHOST.into());
-        }
-        let address = address.to_string();
+        let child = launch(&directory, &authority, listen);
+        let address = reachable(listen);
         World {
             names,
             outside,
@@ -181,8 +150,22 @@ impl World {
             api: Api::new(&address, ADMIN_KEY),
             address,
             child,
-            _directory: directory,
+            directory,
         }
+    }
+
+    /// Starts the program anew, with nothing in its store and listening on this address.
+    pub(crate) fn listen_on(&mut self, listen: &str) {
+        self.kill();
+        self.directory = tempfile::tempdir().expect("a directory");
+        self.child = launch(&self.directory, &self.authority, listen);
+        self.address = reachable(listen);
+        self.api = Api::new(&self.address, ADMIN_KEY);
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Another caller of the API.
@@ -316,9 +299,50 @@ pub(crate) struct Footprint {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
+}
+
+/// Where a program that listens there can be reached from this machine.
+fn reachable(listen: &str) -> String {
+    let mut address: SocketAddr = listen.parse().expect("an address");
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    address.to_string()
+}
+
+/// Starts the program and waits until it is ready. It is told whom to trust, and nothing is opened.
+fn launch(directory: &TempDir, authority: &Authority, listen: &str) -> Child {
+    let bundle = directory.path().join("ca.pem");
+    fs::write(&bundle, authority.pem()).expect("there is room");
+    let store = directory.path().join("posthaste.db");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("POSTHASTE_") {
+            command.env_remove(name);
+        }
+    }
+    for name in ["http_proxy", "https_proxy", "all_proxy"] {
+        let proxy = format!("http://{PROXY}:{PROXY_PORT}");
+        command.env(name, &proxy).env(name.to_uppercase(), proxy);
+    }
+    let mut child = command
+        .args(["serve", "--listen", listen, "--admin-key", ADMIN_KEY])
+        .args(["--store", &format!("sqlite:{}", store.display())])
+        .args(["--set", &format!("ca_bundle={}", bundle.display())])
+        .args(["--set", "log.level=warn"])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("the program can be started");
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped"))
+        .read_line(&mut said)
+        .expect("it says when it is ready");
+    assert!(said.contains("http://"), "it said {said:?}");
+    child
 }
 
 /// An endpoint's fields, with a policy of one attempt.

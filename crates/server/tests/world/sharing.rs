@@ -62,12 +62,17 @@ fn two_tenants_never_share_a_connection() {
 fn two_endpoints_of_one_tenant_do_not_share_one_either() {
     let test = "sharing::two_endpoints_of_one_tenant_do_not_share_one_either";
     inside(test, || async {
-        let mut world = world(&["acme"]).await;
-        world.endpoint("acme", URL, json!({})).await;
-        for _ in 0..3 {
-            for ended in world.deliver("acme", "one", &json!({})).await.values() {
-                ended.expect("both", End::Delivered);
-            }
+        let mut world = world(&[]).await;
+        world.api.tenant("acme").await;
+        for kind in ["one", "two"] {
+            let fields = json!({"event_types": [kind]});
+            world.endpoint("acme", URL, fields).await;
+        }
+        for (kind, visit) in [("one", 0), ("two", 1), ("one", 0), ("two", 1)] {
+            let ended = world.deliver("acme", kind, &json!({})).await;
+            let ended = ended.values().next().expect("one of the two");
+            ended.expect(kind, End::Delivered);
+            assert_eq!(visit_of(&world.outside.ledger(), ended), visit);
         }
         assert_eq!(world.outside.ledger().visits_to(here()), [0, 1]);
     });

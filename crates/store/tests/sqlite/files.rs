@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use posthaste_core::id::EndpointId;
+use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
-use posthaste_store::{OpenError, Store};
+use posthaste_store::{OpenError, Replaced, Store};
 
 use crate::given::{Given, NOW, event, id, open, run};
 
@@ -73,6 +74,46 @@ fn what_is_not_ours_is_left_alone() {
     let nowhere = directory.path().join("nowhere/posthaste.db");
     let refused = open(&nowhere).err().unwrap();
     assert!(matches!(refused, OpenError::Other { .. }), "{refused}");
+}
+
+#[test]
+fn an_older_format_is_brought_up_with_everything_in_it() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    let id = EndpointId(1);
+    let before = run(given.store.endpoint(id)).unwrap().unwrap().endpoint;
+    run(given.store.close()).unwrap();
+    // As the first format was: endpoints had neither style nor credentials.
+    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.execute_batch(
+        "ALTER TABLE endpoints DROP COLUMN signature_style;
+         ALTER TABLE endpoints DROP COLUMN sealed_credentials;",
+    )
+    .unwrap();
+    conn.pragma_update(None, "user_version", 1).unwrap();
+    drop(conn);
+    let store = open(&given.path()).unwrap();
+    let mut endpoint = run(store.endpoint(id)).unwrap().unwrap().endpoint;
+    assert_eq!(endpoint.signature_style, SignatureStyle::Standard);
+    assert!(endpoint.sealed_credentials.is_empty());
+    let mut expected = before;
+    expected.signature_style = SignatureStyle::Standard;
+    expected.sealed_credentials = Vec::new();
+    assert_eq!(endpoint, expected);
+    assert_eq!(store.counts().pending, 1);
+    let fetched = run(store.fetch(id, NOW, 99, false)).unwrap();
+    assert_eq!(fetched.deliveries.len(), 1);
+    // What is new can be written, and is there after the next opening too.
+    endpoint.signature_style = SignatureStyle::Stripe;
+    endpoint.sealed_credentials = b"sealed".to_vec();
+    let replaced = run(store.replace_endpoint(NOW, endpoint.clone())).unwrap();
+    assert_eq!(replaced, Replaced::Done);
+    run(store.close()).unwrap();
+    drop(store);
+    let store = open(&given.path()).unwrap();
+    let read = run(store.endpoint(id)).unwrap().unwrap().endpoint;
+    assert_eq!(read.signature_style, SignatureStyle::Stripe);
+    assert_eq!(read.sealed_credentials, b"sealed");
 }
 
 #[test]

@@ -1,20 +1,24 @@
 //! Reading what people write of an endpoint, for a new one and for a change alike.
 
-use posthaste_core::address::Destination;
+use posthaste_core::address::{Destination, Refusal};
 use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
 use posthaste_core::mistakes::{Fields, Mistakes};
-use posthaste_core::sign::SigningKey;
+use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
 use posthaste_core::time::Span;
 use posthaste_egress::refuse_own;
 use posthaste_store::{Endpoint, Tenant};
 use serde_json::{Map, Value};
 
-use super::headers;
+use super::agree::{self, Whole};
+use super::secret::Wanted;
+use super::show::{open_credentials, open_headers};
+use super::{auth, headers, secret};
 use crate::api::App;
 use crate::api::code::Code;
 use crate::api::form;
 use crate::api::problem::Problem;
+use crate::credentials::Credentials;
 
 /// The longest description.
 pub(super) const MAX_DESCRIPTION_CHARS: usize = 1_024;
@@ -30,7 +34,9 @@ pub(super) const MAX_TIMEOUT: Span = Span::from_secs(60);
 pub(super) struct Beside {
     /// Its headers in the open, if they are to be replaced.
     pub(super) headers: Option<Map<String, Value>>,
-    /// The key to begin with, if a new endpoint brings one.
+    /// Its credentials in the open, if they are to be replaced.
+    pub(super) credentials: Option<Credentials>,
+    /// The key to begin with, if the endpoint is new.
     pub(super) key: Option<SigningKey>,
 }
 
@@ -46,6 +52,8 @@ pub(super) fn read(
     let mut beside = Beside::default();
     let mut refused = None;
     let mut asks_for = None;
+    let mut wanted = Wanted::default();
+    let mut credentials = open_credentials(app, endpoint)?;
     form::read(document, &mut mistakes, |fields| {
         refused = read_url(app, document, fields, endpoint, is_new);
         read_plain(app, document, fields, endpoint);
@@ -65,13 +73,40 @@ pub(super) fn read(
         if document.get("headers").is_some() {
             beside.headers = Some(own.unwrap_or_default());
         }
+        let token_refused = read_credentials(app, document, fields, &mut credentials);
+        refused = refused.or(token_refused);
         if is_new {
-            beside.key = read_key(fields);
+            wanted = secret::read(fields);
         }
     });
     if let Some(policy) = asks_for {
         let allowed = tenant.limits.max_attempts;
         app.check_policy(&policy, allowed, "retry_policy", &mut mistakes);
+    }
+    if is_new {
+        beside.key = wanted.settle(endpoint.signature_style, &mut mistakes);
+    } else if document.get("signature_style").is_some() {
+        let keyring = secret::open(app, endpoint)?;
+        if let Some(wrong) = agree::wrong_style(endpoint.signature_style, keyring.newest()) {
+            mistakes.note("signature_style", wrong);
+        }
+    }
+    let before = match &beside.headers {
+        Some(_) => Map::new(),
+        None => open_headers(app, endpoint)?,
+    };
+    let whole = Whole {
+        url: &endpoint.url,
+        headers: beside.headers.as_ref().unwrap_or(&before),
+        credentials: &credentials,
+        style: endpoint.signature_style,
+    };
+    agree::check(&whole, document, &mut mistakes);
+    if ["auth", "client_certificate"]
+        .iter()
+        .any(|name| document.get(name).is_some())
+    {
+        beside.credentials = Some(credentials);
     }
     if mistakes.is_empty() {
         return Ok(beside);
@@ -79,6 +114,34 @@ pub(super) fn read(
     // A URL that is refused has a code of its own, whatever else is wrong.
     let code = refused.unwrap_or(Code::Invalid);
     Err(Problem::invalid_as(code, mistakes))
+}
+
+/// Reads what the endpoint is called with, and says which code the refusal of a URL in it has.
+fn read_credentials(
+    app: &App,
+    document: &Value,
+    fields: &mut Fields<'_, '_>,
+    credentials: &mut Credentials,
+) -> Option<Code> {
+    let read = auth::read(fields, &app.settings.egress_rules);
+    form::take_option(document, "auth", read.auth, &mut credentials.auth);
+    let name = "client_certificate";
+    let certificate = auth::read_certificate(fields, app.clock.wall());
+    form::take_option(
+        document,
+        name,
+        certificate,
+        &mut credentials.client_certificate,
+    );
+    read.refused
+}
+
+/// The code that says why a URL was refused.
+pub(super) fn refusal_code(refusal: &Refusal) -> Code {
+    match refusal.code() == Code::UnsafeDestination.as_str() {
+        true => Code::UnsafeDestination,
+        false => Code::InvalidUrl,
+    }
 }
 
 /// Reads the URL, and says which code its refusal has.
@@ -102,12 +165,7 @@ fn read_url(
         }
         Err(refusal) => {
             fields.wrong("url", refusal.to_string());
-            let unsafe_destination = Code::UnsafeDestination.as_str();
-            Some(if refusal.code() == unsafe_destination {
-                Code::UnsafeDestination
-            } else {
-                Code::InvalidUrl
-            })
+            Some(refusal_code(&refusal))
         }
     }
 }
@@ -148,6 +206,16 @@ fn read_plain(app: &App, document: &Value, fields: &mut Fields<'_, '_>, endpoint
     let name = "ordered";
     let ordered = form::flag(fields, name);
     form::take(document, name, ordered, || false, &mut endpoint.ordered);
+    let name = "signature_style";
+    let style = read_style(fields);
+    let default = SignatureStyle::default;
+    form::take(
+        document,
+        name,
+        style,
+        default,
+        &mut endpoint.signature_style,
+    );
     let name = "owner_email";
     let email = read_email(fields);
     form::take_option(document, name, email, &mut endpoint.owner_email);
@@ -210,15 +278,30 @@ fn is_plausible(email: &str) -> bool {
         && !email.contains(strange)
 }
 
-fn read_key(fields: &mut Fields<'_, '_>) -> Option<SigningKey> {
-    let text = fields.text("secret")?;
-    match SigningKey::parse(text) {
-        Ok(key) => Some(key),
-        Err(error) => {
-            fields.wrong("secret", format!("is no secret: {error}"));
-            None
-        }
+/// Every style there is.
+pub(super) const STYLES: [SignatureStyle; 3] = [
+    SignatureStyle::Standard,
+    SignatureStyle::GitHub,
+    SignatureStyle::Stripe,
+];
+
+/// A style, as the API writes it.
+pub(super) fn style_name(style: SignatureStyle) -> &'static str {
+    match style {
+        SignatureStyle::Standard => "standard",
+        SignatureStyle::GitHub => "github",
+        SignatureStyle::Stripe => "stripe",
     }
+}
+
+fn read_style(fields: &mut Fields<'_, '_>) -> Option<SignatureStyle> {
+    let text = fields.text("signature_style")?;
+    let style = STYLES.into_iter().find(|style| style_name(*style) == text);
+    if style.is_none() {
+        let message = "must be \"standard\", \"github\" or \"stripe\"";
+        fields.wrong("signature_style", message);
+    }
+    style
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Endpoints: the URLs that events are delivered to.
 
+mod agree;
+mod auth;
+mod auth_schemas;
 mod form;
 mod headers;
 mod health;
@@ -11,7 +14,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, Standing};
-use posthaste_core::sign::{SignatureStyle, SigningKey};
+use posthaste_core::sign::SignatureStyle;
 use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
 
 use super::call::Call;
@@ -24,9 +27,8 @@ use super::route::{
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{body, paging};
-use crate::chance::fresh_secret;
 use crate::signing_keys::{SigningKeyring, reveal};
-use show::{seal_headers, shown};
+use show::{seal_credentials, seal_headers, shown};
 
 const ALL: &str = "/v1/tenants/{tenant}/endpoints";
 const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
@@ -169,7 +171,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/secret/rotate",
             "rotate_endpoint_secret",
-            "Changes the signing secret. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
+            "Changes the signing secret for a fresh one of either kind, or for one brought along. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
             &[],
             Takes::OptionalJson("Rotation"),
             THE_SECRET,
@@ -273,9 +275,12 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let beside = form::read(app, tenant, &document, &mut endpoint, true)?;
     let headers = beside.headers.unwrap_or_default();
     endpoint.sealed_headers = seal_headers(app, &endpoint, &headers);
-    let key = beside.key;
-    let key = key.unwrap_or_else(|| SigningKey::Shared(fresh_secret()));
+    if let Some(credentials) = &beside.credentials {
+        endpoint.sealed_credentials = seal_credentials(app, &endpoint, credentials);
+    }
+    let key = beside.key.expect("a new endpoint has a key");
     let plain = reveal(&key);
+    let public_key = secret::public_key(&key);
     endpoint.sealed_keys = secret::seal(app, &endpoint, &SigningKeyring::new(key));
     let allowed = app.endpoints_allowed(tenant);
     let inserted = app.store.create_endpoint(now, endpoint.clone(), allowed);
@@ -289,6 +294,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             };
             let mut shown = shown(app, tenant, &row)?;
             shown.secret = Some(plain);
+            shown.public_key = public_key;
             Ok(body::answer_secret(StatusCode::CREATED, &shown))
         }
         Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
@@ -333,6 +339,9 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         let beside = form::read(app, tenant, &document, &mut row.endpoint, false)?;
         if let Some(headers) = &beside.headers {
             row.endpoint.sealed_headers = seal_headers(app, &row.endpoint, headers);
+        }
+        if let Some(credentials) = &beside.credentials {
+            row.endpoint.sealed_credentials = seal_credentials(app, &row.endpoint, credentials);
         }
         let now = app.clock.wall();
         let replaced = app.store.replace_endpoint(now, row.endpoint.clone());

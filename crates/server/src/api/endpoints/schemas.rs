@@ -5,20 +5,26 @@ use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SEC
 use posthaste_core::subscription::MAX_PATTERNS;
 use serde_json::{Value, json};
 
+use super::auth_schemas;
 use super::form::{MAX_DESCRIPTION_CHARS, MAX_EMAIL_BYTES};
 use super::headers::MAX_HEADERS;
 use crate::api::route::Schema;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
+const PUBLIC_KEY: &str =
+    "What receivers verify with, `whpk_…`, where the secret is an ed25519 key.";
+
 pub(super) fn all() -> Vec<Schema> {
     let mut new = writable();
     new["secret"] = json!({
         "type": ["string", "null"],
-        "description": "A secret to take over: `whsec_…`, or `whsk_…` for ed25519. Made if absent.",
+        "description": "A secret to take over: `whsec_…`, or `whsk_…` for ed25519; where `signature_style` is `github` or `stripe` also one that another sender made up. Made if absent.",
     });
+    new["secret_kind"] = secret_kind();
     let mut created = readable();
     created["secret"] = json!({"type": "string", "description": "Shown once."});
+    created["public_key"] = json!({"type": "string", "description": PUBLIC_KEY});
     let mut created_example = example();
     created_example["secret"] = json!(SECRET);
     vec![
@@ -36,6 +42,17 @@ pub(super) fn all() -> Vec<Schema> {
                         "retry_policy": {"preset": "swift"}, "headers": {"X-Team": "billing"},
                         "rate_limit": {"per_second": 50, "burst": 100},
                     },
+                    {
+                        "url": "https://example.com/hooks", "signature_style": "github",
+                        "auth": {
+                            "kind": "oauth2", "token_url": "https://login.example.com/oauth/token",
+                            "client_id": "posthaste", "client_secret": "correct-horse-battery", "scope": "hooks.write",
+                        },
+                    },
+                    {
+                        "url": "https://example.com/hooks", "secret_kind": "ed25519",
+                        "auth": {"kind": "basic", "username": "posthaste", "password": "correct-horse-battery"},
+                    },
                 ],
             }),
         },
@@ -45,7 +62,11 @@ pub(super) fn all() -> Vec<Schema> {
                 "type": "object",
                 "properties": writable(),
                 "additionalProperties": false,
-                "examples": [{"timeout": "10s", "retry_policy": null}],
+                "examples": [
+                    {"timeout": "10s", "retry_policy": null},
+                    {"auth": {"kind": "bearer", "token": "correct-horse-battery"}},
+                    {"auth": null, "client_certificate": null},
+                ],
             }),
         },
         Schema {
@@ -74,10 +95,11 @@ pub(super) fn all() -> Vec<Schema> {
                 "type": "object",
                 "properties": {
                     "secret": {"type": ["string", "null"], "description": "The new secret. Made if absent."},
+                    "secret_kind": secret_kind(),
                     "overlap": {"type": ["string", "null"], "description": "For how long earlier secrets sign along: at most `30d`."},
                 },
                 "additionalProperties": false,
-                "examples": [{"overlap": "24h"}],
+                "examples": [{"overlap": "24h"}, {"secret_kind": "ed25519", "overlap": "7d"}],
             }),
         },
         Schema {
@@ -106,6 +128,9 @@ const READ: &[&str] = &[
     "rate_limit",
     "ordered",
     "headers",
+    "signature_style",
+    "auth",
+    "client_certificate",
     "owner_email",
     "created_at",
 ];
@@ -147,6 +172,12 @@ fn writable() -> Value {
             "type": ["object", "null"], "maxProperties": MAX_HEADERS,
             "additionalProperties": {"type": "string"},
         },
+        "signature_style": {
+            "anyOf": [{"enum": auth_schemas::styles()}, {"type": "null"}],
+            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both need an hmac secret.",
+        },
+        "auth": auth_schemas::auth(),
+        "client_certificate": auth_schemas::certificate(),
         "owner_email": {"type": ["string", "null"], "maxLength": MAX_EMAIL_BYTES},
     })
 }
@@ -166,6 +197,9 @@ fn readable() -> Value {
         "rate_limit": rate_shape(),
         "ordered": {"type": "boolean"},
         "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        "signature_style": {"enum": auth_schemas::styles()},
+        "auth": auth_schemas::shown_auth(),
+        "client_certificate": auth_schemas::shown_certificate(),
         "owner_email": {"type": ["string", "null"]},
         "created_at": {"type": "string", "format": "date-time"},
     })
@@ -186,8 +220,18 @@ fn example() -> Value {
         "rate_limit": {"per_second": 50, "burst": 100},
         "ordered": false,
         "headers": {"X-Team": "billing"},
+        "signature_style": "standard",
+        "auth": {"kind": "basic", "username": "posthaste"},
+        "client_certificate": null,
         "owner_email": null,
         "created_at": "2026-01-02T03:04:05.678Z",
+    })
+}
+
+fn secret_kind() -> Value {
+    json!({
+        "enum": ["hmac", "ed25519", null],
+        "description": "Which kind is made: one that both sides share, for `v1` signatures, or a key pair, for `v1a`. `hmac` if absent.",
     })
 }
 
@@ -197,7 +241,7 @@ fn secret_shape() -> Value {
         "required": ["secret", "previous"],
         "properties": {
             "secret": {"type": "string"},
-            "public_key": {"type": "string", "description": "What verifies, where the secret is an ed25519 key."},
+            "public_key": {"type": "string", "description": PUBLIC_KEY},
             "previous": {
                 "type": "array",
                 "items": {
@@ -205,6 +249,7 @@ fn secret_shape() -> Value {
                     "required": ["secret", "valid_until"],
                     "properties": {
                         "secret": {"type": "string"},
+                        "public_key": {"type": "string", "description": PUBLIC_KEY},
                         "valid_until": {"type": "string", "format": "date-time"},
                     },
                     "additionalProperties": false,

@@ -2,26 +2,131 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::mistakes::Mistakes;
-use posthaste_core::sign::{MAX_KEYS, SigningKey, VerifyingKey};
+use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::sign::{KeyError, MAX_KEYS, SignatureStyle, SigningKey, VerifyingKey};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{Endpoint, Replaced};
 use serde::Serialize;
 
 use super::find;
+use super::form::style_name;
 use crate::api::call::Call;
 use crate::api::code::Code;
 use crate::api::problem::{Noun, Problem};
 use crate::api::tenants::{MAX_TRIES, contended};
 use crate::api::{App, body, form};
-use crate::chance::fresh_secret;
-use crate::signing_keys::{RotationError, SigningKeyring, reveal};
+use crate::chance::{fresh_private_key, fresh_secret};
+use crate::signing_keys::{self, RotationError, SigningKeyring, is_opaque, reveal};
 use crate::vault::Purpose;
 
 /// How long earlier secrets sign along, unless the caller says otherwise.
 pub(super) const DEFAULT_OVERLAP: Span = Span::from_hours(24);
 /// The longest that earlier secrets may sign along.
 pub(super) const MAX_OVERLAP: Span = Span::from_days(30);
+
+/// What kind of secret an endpoint signs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SecretKind {
+    /// One that sender and receiver share, for `v1` signatures.
+    Hmac,
+    /// A key pair, for `v1a` signatures.
+    Ed25519,
+}
+
+impl SecretKind {
+    fn of(key: &SigningKey) -> SecretKind {
+        match key {
+            SigningKey::Shared(_) => SecretKind::Hmac,
+            SigningKey::Private(_) => SecretKind::Ed25519,
+        }
+    }
+}
+
+/// Which secret is asked for: one that is brought along, or a fresh one.
+#[derive(Default)]
+pub(super) struct Wanted {
+    kind: Option<SecretKind>,
+    key: Option<SigningKey>,
+    /// It cannot be told: what was written is wrong, and was told to be.
+    wrong: bool,
+}
+
+/// Reads the fields `secret` and `secret_kind`.
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Wanted {
+    let mut wanted = Wanted::default();
+    match fields.text("secret").map(signing_keys::read) {
+        None => {}
+        Some(Ok(key)) => wanted.key = Some(key),
+        Some(Err(error)) => {
+            fields.wrong("secret", format!("is no secret: {error}"));
+            wanted.wrong = true;
+        }
+    }
+    match fields.text("secret_kind") {
+        None => {}
+        Some("hmac") => wanted.kind = Some(SecretKind::Hmac),
+        Some("ed25519") => wanted.kind = Some(SecretKind::Ed25519),
+        Some(_) => {
+            fields.wrong("secret_kind", "must be \"hmac\" or \"ed25519\"");
+            wanted.wrong = true;
+        }
+    }
+    wanted
+}
+
+impl Wanted {
+    /// The key for an endpoint of this style, unless the two do not go together.
+    pub(super) fn settle(
+        &self,
+        style: SignatureStyle,
+        mistakes: &mut Mistakes,
+    ) -> Option<SigningKey> {
+        if self.wrong {
+            return None;
+        }
+        let fresh = || match self.kind {
+            None | Some(SecretKind::Hmac) => SigningKey::Shared(fresh_secret()),
+            Some(SecretKind::Ed25519) => SigningKey::Private(fresh_private_key()),
+        };
+        let key = self.key.clone().unwrap_or_else(fresh);
+        if let Some((field, message)) = self.objection(&key, style) {
+            mistakes.note(field, message);
+            return None;
+        }
+        Some(key)
+    }
+
+    fn objection(&self, key: &SigningKey, style: SignatureStyle) -> Option<(&'static str, String)> {
+        if self.kind.is_some_and(|kind| kind != SecretKind::of(key)) {
+            let message = "is not the kind of the secret that is given: leave one of the two out";
+            return Some(("secret_kind", message.to_owned()));
+        }
+        let brought = match self.key {
+            Some(_) => "secret",
+            None => "secret_kind",
+        };
+        match (style, key) {
+            (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Private(_)) => {
+                let style = style_name(style);
+                let message = format!(
+                    "must be a shared secret where \"signature_style\" is {style:?}, which an ed25519 key cannot make: use an hmac secret, or the style \"standard\""
+                );
+                Some((brought, message))
+            }
+            (SignatureStyle::Standard, SigningKey::Shared(_)) if is_opaque(&reveal(key)) => {
+                let error = KeyError::MissingPrefix {
+                    expected: "whsec_ or whsk_",
+                };
+                let message = format!(
+                    "is no secret: {error}; one of another form is taken where \"signature_style\" is \"github\" or \"stripe\""
+                );
+                Some((brought, message))
+            }
+            (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Shared(_))
+            | (SignatureStyle::Standard, SigningKey::Shared(_) | SigningKey::Private(_)) => None,
+        }
+    }
+}
 
 #[derive(Serialize)]
 struct ShownSecret {
@@ -34,21 +139,28 @@ struct ShownSecret {
 #[derive(Serialize)]
 struct Previous {
     secret: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
     valid_until: String,
 }
 
-fn shown(keyring: &SigningKeyring, now: Timestamp) -> ShownSecret {
-    let public_key = match keyring.newest().verifying_key() {
+/// The half of a key that receivers verify with, where it has two.
+pub(super) fn public_key(key: &SigningKey) -> Option<String> {
+    match key.verifying_key() {
         VerifyingKey::Shared(_) => None,
         VerifyingKey::Public(key) => Some(key.to_string()),
-    };
+    }
+}
+
+fn shown(keyring: &SigningKeyring, now: Timestamp) -> ShownSecret {
     let earlier = keyring.earlier(now).map(|(key, until)| Previous {
         secret: reveal(key),
+        public_key: public_key(key),
         valid_until: until.to_string(),
     });
     ShownSecret {
         secret: reveal(keyring.newest()),
-        public_key,
+        public_key: public_key(keyring.newest()),
         previous: earlier.collect(),
     }
 }
@@ -63,7 +175,8 @@ pub(super) fn seal(app: &App, endpoint: &Endpoint, keyring: &SigningKeyring) -> 
     )
 }
 
-fn open(app: &App, endpoint: &Endpoint) -> Result<SigningKeyring, Problem> {
+/// Opens an endpoint's keys.
+pub(super) fn open(app: &App, endpoint: &Endpoint) -> Result<SigningKeyring, Problem> {
     let opened = app
         .vault
         .open(
@@ -87,25 +200,23 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let app = &call.app;
     let mut mistakes = Mistakes::default();
-    let mut key = None;
+    let mut wanted = Wanted::default();
     let mut overlap = DEFAULT_OVERLAP;
     form::read(&document, &mut mistakes, |fields| {
-        match fields.text("secret").map(SigningKey::parse) {
-            None => {}
-            Some(Ok(given)) => key = Some(given),
-            Some(Err(error)) => fields.wrong("secret", format!("is no secret: {error}")),
-        }
+        wanted = read(fields);
         if let Some(given) = fields.span("overlap", Span::ZERO, MAX_OVERLAP) {
             overlap = given;
         }
     });
     mistakes.into_result(Some(()))?;
-    let key = key.unwrap_or_else(|| SigningKey::Shared(fresh_secret()));
     for _ in 0..MAX_TRIES {
         let mut endpoint = find(&call).await?.endpoint;
         let now = app.clock.wall();
         let mut keyring = open(app, &endpoint)?;
-        keyring.rotate(key.clone(), now, overlap).map_err(refusal)?;
+        let mut mistakes = Mistakes::default();
+        let key = wanted.settle(endpoint.signature_style, &mut mistakes);
+        let key = mistakes.into_result(key)?;
+        keyring.rotate(key, now, overlap).map_err(refusal)?;
         endpoint.sealed_keys = seal(app, &endpoint, &keyring);
         let id = endpoint.id;
         match app.store.replace_endpoint(now, endpoint).await? {

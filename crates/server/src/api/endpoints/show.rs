@@ -5,8 +5,11 @@ use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Tenant};
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
+use super::auth;
+use super::form::style_name;
 use crate::api::App;
 use crate::api::problem::Problem;
+use crate::credentials::Credentials;
 use crate::vault::Purpose;
 
 /// An endpoint, as it is shown. Its secret is in it only when it was just made.
@@ -25,10 +28,15 @@ pub(super) struct Shown {
     rate_limit: ShownRate,
     ordered: bool,
     headers: Map<String, Value>,
+    signature_style: &'static str,
+    auth: Option<Value>,
+    client_certificate: Option<Value>,
     owner_email: Option<String>,
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) secret: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) public_key: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -46,6 +54,7 @@ pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Sho
         (None, Some(policy)) => (policy.clone(), "tenant"),
         (None, None) => (app.settings.default_policy.1.clone(), "server"),
     };
+    let credentials = open_credentials(app, endpoint)?;
     Ok(Shown {
         id: endpoint.id.to_string(),
         url: endpoint.url.clone(),
@@ -67,9 +76,16 @@ pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Sho
         rate_limit: shown_rate(endpoint.rate),
         ordered: endpoint.ordered,
         headers: open_headers(app, endpoint)?,
+        signature_style: style_name(endpoint.signature_style),
+        auth: credentials.auth.as_ref().map(auth::shown),
+        client_certificate: credentials
+            .client_certificate
+            .as_ref()
+            .map(auth::shown_certificate),
         owner_email: endpoint.owner_email.clone(),
         created_at: endpoint.created_at.to_string(),
         secret: None,
+        public_key: None,
     })
 }
 
@@ -106,8 +122,11 @@ fn shown_rate(rate: RateLimit) -> ShownRate {
     }
 }
 
-/// Opens an endpoint's own headers.
-fn open_headers(app: &App, endpoint: &Endpoint) -> Result<Map<String, Value>, Problem> {
+/// Opens an endpoint's own headers. One that is not made yet has none.
+pub(super) fn open_headers(app: &App, endpoint: &Endpoint) -> Result<Map<String, Value>, Problem> {
+    if endpoint.sealed_headers.is_empty() {
+        return Ok(Map::new());
+    }
     let opened = app
         .vault
         .open(
@@ -130,4 +149,35 @@ pub(super) fn seal_headers(
     let plain = serde_json::to_vec(headers).expect("plain data");
     app.vault
         .seal(&endpoint.tenant, endpoint.id, Purpose::Headers, &plain)
+}
+
+/// Opens what an endpoint is called with beside signatures.
+pub(super) fn open_credentials(app: &App, endpoint: &Endpoint) -> Result<Credentials, Problem> {
+    if endpoint.sealed_credentials.is_empty() {
+        return Ok(Credentials::default());
+    }
+    let opened = app
+        .vault
+        .open(
+            &endpoint.tenant,
+            endpoint.id,
+            Purpose::Credentials,
+            &endpoint.sealed_credentials,
+        )
+        .map_err(|error| Problem::internal(&error))?;
+    Credentials::open(&opened).map_err(|error| Problem::internal(&error))
+}
+
+/// Seals what an endpoint is called with beside signatures. Where there is nothing, nothing is sealed.
+pub(super) fn seal_credentials(
+    app: &App,
+    endpoint: &Endpoint,
+    credentials: &Credentials,
+) -> Vec<u8> {
+    if credentials.is_empty() {
+        return Vec::new();
+    }
+    let plain = credentials.keep();
+    app.vault
+        .seal(&endpoint.tenant, endpoint.id, Purpose::Credentials, &plain)
 }

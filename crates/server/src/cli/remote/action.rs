@@ -102,6 +102,14 @@ pub enum Kind {
     Headers,
     /// A retry policy: a preset, JSON, or a file.
     Policy,
+    /// Yes, or no where that is said.
+    Truth,
+    /// JSON in a file: what must not stand in a command line, where others can read it.
+    Json,
+    /// A text in a file.
+    TextFile,
+    /// Nothing is said with it: what is there goes away.
+    Without,
 }
 
 impl Kind {
@@ -117,6 +125,9 @@ impl Kind {
             Kind::List => "LIST",
             Kind::Headers => "HEADER",
             Kind::Policy => "POLICY",
+            Kind::Truth => "BOOL",
+            Kind::Json | Kind::TextFile => "FILE",
+            Kind::Without => "",
         }
     }
 
@@ -130,7 +141,11 @@ impl Kind {
             | Kind::Number
             | Kind::Duration
             | Kind::Past
-            | Kind::Policy => false,
+            | Kind::Policy
+            | Kind::Truth
+            | Kind::Json
+            | Kind::TextFile
+            | Kind::Without => false,
         }
     }
 
@@ -163,6 +178,19 @@ impl Kind {
                 ),
             },
             Kind::Policy => policy(text),
+            Kind::Truth => match text.parse::<bool>() {
+                Ok(truth) => Ok(truth.into()),
+                Err(_) => Err("must be true or false".to_owned()),
+            },
+            Kind::Json => {
+                let json = input::read_file(text).map_err(|error| error.to_string())?;
+                serde_json::from_str(&json).map_err(|error| format!("is not valid JSON: {error}"))
+            }
+            Kind::TextFile => match input::read_file(text) {
+                Ok(text) => Ok(text.into()),
+                Err(error) => Err(error.to_string()),
+            },
+            Kind::Without => Ok(Value::Null),
         }
     }
 
@@ -187,7 +215,11 @@ impl Kind {
             | Kind::Number
             | Kind::Duration
             | Kind::Past
-            | Kind::Policy => values.into_iter().next_back().unwrap_or(Value::Null),
+            | Kind::Policy
+            | Kind::Truth
+            | Kind::Json
+            | Kind::TextFile
+            | Kind::Without => values.into_iter().next_back().unwrap_or(Value::Null),
         }
     }
 }
@@ -248,6 +280,26 @@ mod tests {
         assert_eq!(read("null"), Ok(Value::Null));
         assert!(read("{oops").is_err_and(|error| error.contains("JSON")));
         assert!(read("@/no/such/file").is_err_and(|error| error.contains("/no/such/file")));
+    }
+
+    #[test]
+    fn what_is_secret_comes_from_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("auth.json");
+        let path = file.to_str().unwrap();
+        std::fs::write(&file, r#"{"kind":"bearer","token":"t"}"#).unwrap();
+        let read = Kind::Json.read(path, NOW);
+        assert_eq!(read, Ok(json!({"kind": "bearer", "token": "t"})));
+        let text = Kind::TextFile.read(path, NOW).unwrap();
+        assert_eq!(text, r#"{"kind":"bearer","token":"t"}"#);
+        std::fs::write(&file, "hunter2").unwrap();
+        let wrong = Kind::Json.read(path, NOW).unwrap_err();
+        assert!(
+            wrong.contains("JSON") && !wrong.contains("hunter2"),
+            "{wrong}"
+        );
+        assert_eq!(Kind::Truth.read("false", NOW), Ok(json!(false)));
+        assert!(Kind::Truth.read("yes", NOW).is_err());
     }
 
     #[test]

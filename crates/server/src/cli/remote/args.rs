@@ -246,7 +246,14 @@ fn argument(field: &'static Field) -> Arg {
         Kind::Duration | Kind::Past | Kind::Headers | Kind::Policy => {
             arg.value_parser(reader(field.kind))
         }
-        Kind::Text => arg,
+        Kind::Truth => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(PossibleValuesParser::new(["true", "false"])),
+        // Read once, with the others: standard input is empty the second time.
+        Kind::Text | Kind::Json | Kind::TextFile => arg,
+        Kind::Without => arg.action(ArgAction::SetTrue),
     }
 }
 
@@ -259,13 +266,21 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
     let now = Clock::system().wall();
     let mut said = Vec::new();
     for field in action.fields {
+        if let Kind::Without = field.kind {
+            if matches.get_flag(field.name) {
+                said.push((field, Value::Null));
+            }
+            continue;
+        }
         let Some(texts) = matches.get_many::<String>(field.name) else {
             continue;
         };
         let values: Result<Vec<Value>, String> =
             texts.map(|text| field.kind.read(text, now)).collect();
-        let values =
-            values.map_err(|why| clap::Error::raw(clap::error::ErrorKind::ValueValidation, why))?;
+        let values = values.map_err(|why| {
+            let why = format!("--{}: {why}\n", field.name);
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, why)
+        })?;
         said.push((field, field.kind.joined(values)));
     }
     let text = |id: &str| {

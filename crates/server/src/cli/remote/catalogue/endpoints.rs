@@ -5,77 +5,121 @@ use http::Method;
 use super::super::action::{Action, Field, Kind, Shape};
 use super::{bare, body};
 
-const ENDPOINT_FIELDS: [Field; 9] = [
-    body("description", "description", Kind::Text, "What it is for"),
-    body(
-        "event-types",
-        "event_types",
-        Kind::List,
-        "What it wants, such as invoice.paid,customer.*; everything if nothing is named",
-    ),
-    body(
-        "retry-policy",
-        "retry_policy",
-        Kind::Policy,
-        "A preset, JSON, or @FILE; null for the tenant's",
-    ),
-    body(
-        "timeout",
-        "timeout",
-        Kind::Duration,
-        "How long one attempt may take, 1s to 60s",
-    ),
-    body(
-        "max-in-flight",
-        "max_in_flight",
-        Kind::Whole,
-        "At most so many requests at once",
-    ),
-    body(
-        "rate",
-        "rate_limit.per_second",
-        Kind::Number,
-        "At most so many requests a second",
-    ),
-    body(
-        "burst",
-        "rate_limit.burst",
-        Kind::Whole,
-        "So many of them at once after a quiet time",
-    ),
-    body(
-        "header",
-        "headers",
-        Kind::Headers,
-        "A header to send, such as \"X-Team: billing\"; may be repeated",
-    ),
-    body(
-        "owner-email",
-        "owner_email",
-        Kind::Text,
-        "Who is told when something is wrong with it",
-    ),
-];
+const SECRET_KIND: Field = body(
+    "secret-kind",
+    "secret_kind",
+    Kind::Word(&["hmac", "ed25519"]),
+    "Which kind of signing secret is made",
+);
 
-static ENDPOINT_CREATE: [Field; 10] = {
-    let [a, b, c, d, e, f, g, h, i] = ENDPOINT_FIELDS;
-    [bare("url", "URL", "Where it is"), a, b, c, d, e, f, g, h, i]
-};
-static ENDPOINT_UPDATE: [Field; 10] = {
-    let [a, b, c, d, e, f, g, h, i] = ENDPOINT_FIELDS;
+/// What can be said of a new endpoint and of a change alike, between what differs.
+macro_rules! endpoint_fields {
+    ([$($before:expr),*], [$($after:expr),*]) => {
+        [
+            $($before,)*
+            body("description", "description", Kind::Text, "What it is for"),
+            body(
+                "event-types",
+                "event_types",
+                Kind::List,
+                "What it wants, such as invoice.paid,customer.*; everything if nothing is named",
+            ),
+            body(
+                "retry-policy",
+                "retry_policy",
+                Kind::Policy,
+                "A preset, JSON, or @FILE; null for the tenant's",
+            ),
+            body(
+                "timeout",
+                "timeout",
+                Kind::Duration,
+                "How long one attempt may take, 1s to 60s",
+            ),
+            body(
+                "max-in-flight",
+                "max_in_flight",
+                Kind::Whole,
+                "At most so many requests at once",
+            ),
+            body(
+                "rate",
+                "rate_limit.per_second",
+                Kind::Number,
+                "At most so many requests a second",
+            ),
+            body(
+                "burst",
+                "rate_limit.burst",
+                Kind::Whole,
+                "So many of them at once after a quiet time",
+            ),
+            body(
+                "ordered",
+                "ordered",
+                Kind::Truth,
+                "Deliveries with the same ordering key go one after the other; --ordered=false ends it",
+            ),
+            body(
+                "header",
+                "headers",
+                Kind::Headers,
+                "A header to send, such as \"X-Team: billing\"; may be repeated",
+            ),
+            body(
+                "owner-email",
+                "owner_email",
+                Kind::Text,
+                "Who is told when something is wrong with it",
+            ),
+            body(
+                "signature-style",
+                "signature_style",
+                Kind::Word(&["standard", "github", "stripe"]),
+                "Which signature it gets besides the standard one",
+            ),
+            body(
+                "auth-file",
+                "auth",
+                Kind::Json,
+                "What it is called with, as JSON in a file; - reads standard input",
+            ),
+            body(
+                "client-certificate",
+                "client_certificate.certificate",
+                Kind::TextFile,
+                "What is shown to it if it asks for a certificate, as a PEM file",
+            ),
+            body(
+                "client-key",
+                "client_certificate.private_key",
+                Kind::TextFile,
+                "The certificate's private key, as a PEM file",
+            ),
+            $($after,)*
+        ]
+    };
+}
+
+static ENDPOINT_CREATE: &[Field] =
+    &endpoint_fields!([bare("url", "URL", "Where it is")], [SECRET_KIND]);
+static ENDPOINT_UPDATE: &[Field] = &endpoint_fields!(
+    [body("url", "url", Kind::Text, "Where it is")],
     [
-        body("url", "url", Kind::Text, "Where it is"),
-        a,
-        b,
-        c,
-        d,
-        e,
-        f,
-        g,
-        h,
-        i,
+        body(
+            "no-auth",
+            "auth",
+            Kind::Without,
+            "Call it without authorization from now on",
+        ),
+        body(
+            "no-client-certificate",
+            "client_certificate",
+            Kind::Without,
+            "Show it no certificate from now on",
+        )
     ]
-};
+);
 
 /// What is done to one endpoint by a single word.
 const fn on_endpoint(
@@ -125,10 +169,11 @@ pub(super) static ENDPOINTS: &[Action] = &[
         examples: &[
             "posthaste endpoints create https://example.com/hooks --tenant acme",
             "posthaste endpoints create https://example.com/hooks --tenant acme --event-types 'invoice.*'",
+            "posthaste endpoints create https://example.com/hooks --tenant acme --auth-file auth.json",
         ],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/endpoints",
-        fields: &ENDPOINT_CREATE,
+        fields: ENDPOINT_CREATE,
         shape: Shape::Thing(Some(
             "give the secret to whoever runs the endpoint: it proves what comes from here",
         )),
@@ -139,7 +184,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
         examples: &["posthaste endpoints update ep_01jd… --tenant acme --timeout 10s --rate 5"],
         method: Method::PATCH,
         path: "/v1/tenants/{tenant}/endpoints/{id}",
-        fields: &ENDPOINT_UPDATE,
+        fields: ENDPOINT_UPDATE,
         shape: Shape::Thing(None),
     },
     Action {
@@ -208,12 +253,15 @@ pub(super) static ENDPOINTS: &[Action] = &[
         ],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/endpoints/{id}/secret/rotate",
-        fields: &[body(
-            "overlap",
-            "overlap",
-            Kind::Duration,
-            "How long the old one signs along; 0s ends it at once",
-        )],
+        fields: &[
+            body(
+                "overlap",
+                "overlap",
+                Kind::Duration,
+                "How long the old one signs along; 0s ends it at once",
+            ),
+            SECRET_KIND,
+        ],
         shape: Shape::Thing(None),
     },
 ];

@@ -1,0 +1,190 @@
+//! The certificate that is shown to a receiver, and what of it may be shown to people.
+
+use std::fmt;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use posthaste_core::time::Timestamp;
+use posthaste_egress::{Identity, IdentityError};
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+
+/// A chain of certificates, our own first, and its private key, both PEM.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientCertificate {
+    /// The chain.
+    pub certificate: String,
+    /// The key of the first of it.
+    pub private_key: String,
+}
+
+/// What everybody may see of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// `sha256:` and the hash of the certificate in hexadecimal, as other tools print it.
+    pub fingerprint: String,
+    /// When its time is over, if it says so in a way that is understood.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl ClientCertificate {
+    /// The identity that a connection is opened with.
+    pub fn identity(&self) -> Result<Identity, IdentityError> {
+        Identity::from_pem(self.certificate.as_bytes(), self.private_key.as_bytes())
+    }
+
+    /// What may be shown of it. Nothing where no identity can be made of it.
+    pub fn glance(&self) -> Option<Glance> {
+        let der = first_certificate(&self.certificate)?;
+        let hash = digest(&SHA256, &der);
+        let digits: String = hash.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        Some(Glance {
+            fingerprint: format!("sha256:{digits}"),
+            expires_at: expires_at(&der),
+        })
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ClientCertificate(…)")
+    }
+}
+
+fn first_certificate(pem: &str) -> Option<Vec<u8>> {
+    let (_, rest) = pem.split_once("-----BEGIN CERTIFICATE-----")?;
+    let (body, _) = rest.split_once("-----END CERTIFICATE-----")?;
+    let body: String = body.split_ascii_whitespace().collect();
+    BASE64_STANDARD.decode(body).ok()
+}
+
+const INTEGER: u8 = 0x02;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+const EXPLICIT_VERSION: u8 = 0xa0;
+
+/// The end of the validity (RFC 5280, section 4.1): certificate, what is signed, and there past
+/// version, serial number, algorithm and issuer.
+fn expires_at(der: &[u8]) -> Option<Timestamp> {
+    let (SEQUENCE, certificate, _) = element(der)? else {
+        return None;
+    };
+    let (SEQUENCE, mut rest, _) = element(certificate)? else {
+        return None;
+    };
+    for expected in [EXPLICIT_VERSION, INTEGER, SEQUENCE, SEQUENCE] {
+        let (tag, _, after) = element(rest)?;
+        // The first version did not write its number.
+        if tag == expected {
+            rest = after;
+        } else if expected != EXPLICIT_VERSION {
+            return None;
+        }
+    }
+    let (SEQUENCE, validity, _) = element(rest)? else {
+        return None;
+    };
+    let (_, _, not_after) = element(validity)?;
+    let (tag, time, _) = element(not_after)?;
+    let time = std::str::from_utf8(time).ok()?;
+    match tag {
+        UTC_TIME => {
+            // Two digits mean 1950 to 2049.
+            let century = if time.get(..2)? < "50" { "20" } else { "19" };
+            written(&format!("{century}{time}"))
+        }
+        GENERALIZED_TIME => written(time),
+        _ => None,
+    }
+}
+
+/// Reads `YYYYMMDDhhmmssZ`.
+fn written(time: &str) -> Option<Timestamp> {
+    let part = |from, to| time.get(from..to);
+    let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
+    let (hour, minute, rest) = (part(8, 10)?, part(10, 12)?, part(12, time.len())?);
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{rest}");
+    text.parse().ok()
+}
+
+/// One element of DER: its tag, what is in it, and what follows.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = der.split_first()?;
+    let (first, mut rest) = rest.split_first()?;
+    let length = match first {
+        0..=0x7f => usize::from(*first),
+        // Four bytes of length are more than any certificate is long.
+        0x81..=0x84 => {
+            let (bytes, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            rest = after;
+            bytes
+                .iter()
+                .fold(0, |length, byte| length << 8 | usize::from(*byte))
+        }
+        0x80 | 0x85.. => return None,
+    };
+    let (inside, after) = rest.split_at_checked(length)?;
+    Some((*tag, inside, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    fn certificate(until: (i32, u8, u8)) -> ClientCertificate {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(until.0, until.1, until.2);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        ClientCertificate {
+            certificate: format!("a remark\n{}", certificate.pem()),
+            private_key: key.serialize_pem(),
+        }
+    }
+
+    #[test]
+    fn fingerprint_and_end_are_read() {
+        for (until, expected) in [
+            ((2030, 5, 6), "2030-05-06T00:00:00.000Z"),
+            ((2049, 12, 31), "2049-12-31T00:00:00.000Z"),
+            // From here on four digits are written.
+            ((2050, 1, 1), "2050-01-01T00:00:00.000Z"),
+        ] {
+            let glance = certificate(until).glance().expect("a certificate");
+            let expires_at = glance.expires_at.map(|at| at.to_string());
+            assert_eq!(expires_at.as_deref(), Some(expected));
+            let digits = glance.fingerprint.strip_prefix("sha256:").expect("a hash");
+            assert_eq!(digits.len(), 64, "{digits}");
+        }
+    }
+
+    #[test]
+    fn the_private_key_belongs_to_it() {
+        let mine = certificate((2030, 1, 1));
+        assert!(mine.identity().is_ok());
+        let mixed = ClientCertificate {
+            private_key: certificate((2030, 1, 1)).private_key,
+            ..mine
+        };
+        assert_eq!(mixed.identity().err(), Some(IdentityError::Mismatch));
+    }
+
+    proptest! {
+        #[test]
+        fn rubbish_has_no_end_and_does_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = expires_at(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_certificate_does_no_harm(at in 0_usize..200, byte in any::<u8>()) {
+            let pem = certificate((2030, 1, 1)).certificate;
+            let mut der = first_certificate(&pem).expect("a certificate");
+            let at = at % der.len();
+            der[at] = byte;
+            let _ = expires_at(&der);
+        }
+    }
+}

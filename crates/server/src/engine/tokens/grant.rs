@@ -1,0 +1,144 @@
+//! The request for a token, as RFC 6749 writes it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method};
+use posthaste_core::address::Destination;
+use posthaste_core::id::EndpointId;
+use posthaste_egress::{PoolKey, Request};
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use super::TokenKey;
+use super::answer::MAX_ANSWER_BYTES;
+use crate::credentials::{ClientAuthentication, Mark, OAuth2, basic};
+use crate::engine::courier::AGENT;
+
+/// What a token is asked for with.
+pub(in crate::engine) struct Grant {
+    pub(in crate::engine) key: TokenKey,
+    /// Its connections are nobody else's, the endpoint's own included.
+    pub(in crate::engine) pool_key: PoolKey,
+    destination: Destination,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Grant {
+    /// How `endpoint` asks for a token.
+    pub(in crate::engine) fn new(
+        endpoint: EndpointId,
+        mark: Mark,
+        oauth2: &OAuth2,
+        destination: Destination,
+    ) -> Grant {
+        let mut headers = HeaderMap::new();
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(CONTENT_TYPE, form);
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, AGENT);
+        let mut body = Serializer::new(String::new());
+        body.append_pair("grant_type", "client_credentials");
+        for (name, value) in [("scope", &oauth2.scope), ("audience", &oauth2.audience)] {
+            if let Some(value) = value {
+                body.append_pair(name, value);
+            }
+        }
+        let (id, secret) = (&oauth2.client_id, &oauth2.client_secret);
+        match oauth2.client_authentication {
+            // Section 2.3.1: each of the two is encoded before they are put together.
+            ClientAuthentication::Basic => {
+                let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+                headers.insert(AUTHORIZATION, basic(&encoded(id), &encoded(secret)));
+            }
+            ClientAuthentication::Body => {
+                body.append_pair("client_id", id);
+                body.append_pair("client_secret", secret);
+            }
+        }
+        Grant {
+            key: (endpoint, mark),
+            pool_key: PoolKey::new(&format!("{endpoint}/{mark}/token")),
+            destination,
+            headers,
+            body: Bytes::from(body.finish()),
+        }
+    }
+
+    /// The request.
+    pub(super) fn request(&self, time_limit: Duration) -> Request {
+        Request {
+            pool_key: self.pool_key.clone(),
+            destination: self.destination.clone(),
+            method: Method::POST,
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            // The endpoint's certificate is for the endpoint's receiver.
+            identity: None,
+            keep_bytes: Some(MAX_ANSWER_BYTES),
+            time_limit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credentials::Credentials;
+    use base64::prelude::{BASE64_STANDARD, Engine};
+    use posthaste_core::address::EgressRules;
+
+    fn request(oauth2: &OAuth2) -> Request {
+        let destination = Destination::parse(&oauth2.token_url, &EgressRules::default()).unwrap();
+        let mark = Credentials::default().mark();
+        Grant::new(EndpointId(1), mark, oauth2, destination).request(Duration::from_secs(1))
+    }
+
+    fn oauth2(client_authentication: ClientAuthentication) -> OAuth2 {
+        OAuth2 {
+            token_url: "https://a.example/token".to_owned(),
+            client_id: "a b:c".to_owned(),
+            client_secret: "p&ss=w%rd:+".to_owned(),
+            scope: Some("hooks.write other".to_owned()),
+            audience: Some("https://b.example/?x=1&y".to_owned()),
+            client_authentication,
+        }
+    }
+
+    const GRANT: &str = "grant_type=client_credentials&scope=hooks.write+other&audience=https%3A%2F%2Fb.example%2F%3Fx%3D1%26y";
+
+    #[test]
+    fn id_and_secret_are_encoded_before_they_are_put_together() {
+        let request = request(&oauth2(ClientAuthentication::Basic));
+        let header = &request.headers[AUTHORIZATION];
+        assert!(header.is_sensitive());
+        let encoded = header.to_str().unwrap().strip_prefix("Basic ").unwrap();
+        let decoded = BASE64_STANDARD.decode(encoded).unwrap();
+        assert_eq!(decoded, b"a+b%3Ac:p%26ss%3Dw%25rd%3A%2B");
+        assert_eq!(request.body, GRANT.as_bytes());
+        assert_eq!(
+            request.headers[CONTENT_TYPE],
+            "application/x-www-form-urlencoded"
+        );
+        assert_eq!(request.headers[ACCEPT], "application/json");
+    }
+
+    #[test]
+    fn or_they_stand_in_the_body() {
+        let request = request(&oauth2(ClientAuthentication::Body));
+        assert!(!request.headers.contains_key(AUTHORIZATION));
+        let expected = format!("{GRANT}&client_id=a+b%3Ac&client_secret=p%26ss%3Dw%25rd%3A%2B");
+        assert_eq!(request.body, expected.as_bytes());
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_sent() {
+        let plain = OAuth2 {
+            scope: None,
+            audience: None,
+            ..oauth2(ClientAuthentication::Basic)
+        };
+        assert_eq!(request(&plain).body, "grant_type=client_credentials");
+    }
+}

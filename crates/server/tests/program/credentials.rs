@@ -1,0 +1,192 @@
+//! What endpoints are called with, on live deliveries.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::support::{ADMIN_KEY, Answer, Api, Receiver, Server, posthaste};
+
+/// Easily found where it must not be.
+const CANARY: &str = "canary7f3a9c";
+
+async fn deliver(api: &mut Api) {
+    let event = json!({"type": "a.b", "payload": {}});
+    let event = api.event("acme", event).await;
+    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    api.until(&path, |body| body["status"] == "succeeded").await;
+}
+
+/// Whether a text stands in any file of a directory.
+fn rests_in(directory: &Path, text: &str) -> bool {
+    let files = std::fs::read_dir(directory).expect("a directory");
+    files.into_iter().any(|file| {
+        let path = file.expect("an entry").path();
+        // What is no file cannot be read, and holds nothing.
+        let bytes = std::fs::read(path).unwrap_or_default();
+        bytes
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn passwords_arrive_and_outlive_the_master_key() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let auth = json!({"kind": "basic", "username": "ann", "password": CANARY});
+    let fields = json!({"url": receiver.url(), "auth": auth});
+    let made = api.endpoint("acme", fields).await;
+    assert_eq!(made["auth"], json!({"kind": "basic", "username": "ann"}));
+    deliver(&mut api).await;
+    assert!(!rests_in(directory.path(), CANARY));
+    assert!(
+        rests_in(directory.path(), "a.b"),
+        "the search finds what is there"
+    );
+
+    // A new master key is put before the old one; the next start seals anew; the old one may go.
+    assert!(server.stop().success());
+    let keys = server.path("posthaste.db.key");
+    let rotated = posthaste()
+        .arg("rotate-master-key")
+        .arg(&keys)
+        .output()
+        .expect("it runs");
+    assert!(rotated.status.success(), "{rotated:?}");
+    server.restart();
+    assert!(server.stop().success());
+    let text = std::fs::read_to_string(&keys).expect("readable");
+    let newest = text
+        .lines()
+        .find(|line| !line.starts_with('#') && !line.is_empty());
+    std::fs::write(&keys, newest.expect("a key")).expect("written");
+    server.restart();
+    let mut api = server.api();
+    deliver(&mut api).await;
+    let expected = "Basic YW5uOmNhbmFyeTdmM2E5Yw==";
+    let ledger = receiver.ledger();
+    assert!(
+        ledger
+            .iter()
+            .all(|one| one.header("authorization") == expected)
+    );
+    assert_eq!(ledger.len(), 2);
+
+    // From a token to nothing.
+    let path = format!(
+        "/v1/tenants/acme/endpoints/{}",
+        made["id"].as_str().expect("an id")
+    );
+    for auth in [json!({"kind": "bearer", "token": "abc"}), Value::Null] {
+        let change = json!({"auth": auth});
+        api.call("PATCH", &path, Some(&change)).await.expect(200);
+        deliver(&mut api).await;
+    }
+    let ledger = receiver.ledger();
+    assert_eq!(ledger[2].header("authorization"), "Bearer abc");
+    assert!(!ledger[3].headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_once_and_again_when_it_is_taken_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let login = Receiver::start(|arrival| Answer {
+        body: format!(
+            r#"{{"access_token":"{CANARY}{}","token_type":"bearer","expires_in":3600}}"#,
+            arrival.number
+        )
+        .into(),
+        ..Answer::status(200)
+    })
+    .await;
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let fields = json!({
+        "url": receiver.url(),
+        "retry_policy": {"backoff": {"kind": "fixed", "interval": "10ms"}, "max_attempts": 3},
+        "auth": {
+            "kind": "oauth2", "token_url": login.url(), "client_id": "me",
+            "client_secret": CANARY, "scope": "hooks", "client_authentication": "body",
+        },
+    });
+    let made = api.endpoint("acme", fields).await;
+    assert!(!made.to_string().contains(CANARY), "{made}");
+    for _ in 0..3 {
+        deliver(&mut api).await;
+    }
+    assert_eq!(login.count(), 1);
+    let expected =
+        format!("grant_type=client_credentials&scope=hooks&client_id=me&client_secret={CANARY}");
+    assert_eq!(login.ledger()[0].body, expected.as_bytes());
+    receiver.behave(|arrival| {
+        let stale = arrival.header("authorization").ends_with("9c1");
+        Answer::status(if stale { 401 } else { 200 })
+    });
+    deliver(&mut api).await;
+    let seen: Vec<String> = receiver
+        .ledger()
+        .iter()
+        .map(|one| one.header("authorization").replace(CANARY, "t"))
+        .collect();
+    let (old, new) = ("Bearer t1", "Bearer t2");
+    assert_eq!(seen, [old, old, old, old, new]);
+    assert_eq!(login.count(), 2);
+
+    // When there is none, the delivery says why, in our words.
+    login.behave(|_| Answer {
+        body: format!(r#"{{"error":"invalid_client","error_description":"{CANARY}"}}"#).into(),
+        ..Answer::status(401)
+    });
+    receiver.behave(|_| Answer::status(401));
+    let event = json!({"type": "a.b", "payload": {}});
+    let event = api.event("acme", event).await;
+    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    let shown = api.until(&path, |body| body["status"] == "failed").await;
+    let detail = "no access token: the token server answered 401 (invalid_client)";
+    assert_eq!(shown["last_error"]["detail"], detail, "{shown}");
+    assert!(!shown.to_string().contains(CANARY), "{shown}");
+    assert!(!rests_in(directory.path(), CANARY));
+}
+
+#[tokio::test]
+async fn a_terminal_can_set_it_all_without_a_secret_on_the_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let address = format!("http://{}", server.address);
+    let mut child = posthaste()
+        .args(["endpoints", "create", &receiver.url(), "--auth-file", "-"])
+        .args(["--signature-style", "github", "--ordered", "--json"])
+        .args(["--server", &address, "--key", ADMIN_KEY, "--tenant", "acme"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let auth = json!({"kind": "bearer", "token": CANARY}).to_string();
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(auth.as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let made: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(made["auth"], json!({"kind": "bearer"}));
+    assert_eq!(
+        (&made["ordered"], &made["signature_style"]),
+        (&json!(true), &json!("github"))
+    );
+    deliver(&mut api).await;
+    let arrival = receiver.ledger().remove(0);
+    assert_eq!(arrival.header("authorization"), format!("Bearer {CANARY}"));
+    assert!(arrival.headers.contains_key("x-hub-signature-256"));
+}
