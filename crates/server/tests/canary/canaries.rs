@@ -32,6 +32,8 @@ pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ),
     ("custom header", "CANARYcustomHeader0q3v8x1m5n7b9c", Secret),
     ("changed header", "CANARYchangedHeader0q3v8x1m5n7b9", Secret),
+    ("proxy password", "CANARYproxyPass0q3v8x1m5n7b9c2d4", Secret),
+    ("proxy answer", "CANARYproxyAnsw0q3v8x1m5n7b9c2d4", Private),
     ("password", "CANARYpassword0q3v8x1m5n7b9c2d4f", Secret),
     ("bearer token", "CANARYbearerTok0q3v8x1m5n7b9c2d4", Secret),
     ("client secret", "CANARYclientSec0q3v8x1m5n7b9c2d4", Secret),
