@@ -17,6 +17,7 @@ use posthaste_egress::{Client, Report, Request};
 use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
 use super::cards::{Card, House, Outfit, Unfit};
+use super::echo::Told;
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
 use super::tokens::{Absent, Lent, Missing, Tokens};
@@ -144,6 +145,7 @@ impl Depot {
             headers.insert(AUTHORIZATION, token.header.clone());
             lent = Some((grant.key, token));
         }
+        let told = Told::of(&headers);
         let request = Request {
             pool_key: card.pool_key.clone(),
             destination: outfit.destination.clone(),
@@ -158,6 +160,7 @@ impl Depot {
         let report = self.client.send(request).await;
         let mut report = report.map_err(|fault| fault.to_string())?;
         report.latency += waited;
+        told.take_out_of(&mut report.snippet);
         if let Some((key, token)) = lent
             && was_stale(&token, &report)
         {

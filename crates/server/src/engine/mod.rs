@@ -23,6 +23,7 @@ mod cards;
 mod chronicle;
 mod courier;
 mod decrees;
+mod echo;
 mod flights;
 mod handle;
 mod inbox;

@@ -32,6 +32,11 @@ pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ),
     ("custom header", "CANARYcustomHeader0q3v8x1m5n7b9c", Secret),
     ("changed header", "CANARYchangedHeader0q3v8x1m5n7b9", Secret),
+    ("password", "CANARYpassword0q3v8x1m5n7b9c2d4f", Secret),
+    ("bearer token", "CANARYbearerTok0q3v8x1m5n7b9c2d4", Secret),
+    ("client secret", "CANARYclientSec0q3v8x1m5n7b9c2d4", Secret),
+    ("fetched token", "CANARYfetchedTo0q3v8x1m5n7b9c2d4", Secret),
+    ("refused token", "CANARYrefusedTo0q3v8x1m5n7b9c2d4", Secret),
     (
         "misplaced secret",
         "CANARYmisplaced0q3v8x1m5n7b9c2d4",
@@ -112,6 +117,12 @@ impl Canaries {
             "{name} is too short to be told from chance"
         );
         self.all.push(Canary::new(name, bytes, Secret));
+    }
+
+    /// The private key of a certificate, in PKCS #8: what is random about it.
+    pub(crate) fn add_private_key(&mut self, name: &str, der: &[u8]) {
+        // Here it begins anew in a line of PEM too, which would otherwise break it.
+        self.add(name, &der[48..68]);
     }
 
     /// A signing secret that the server made up: as it is written, and as it is used.

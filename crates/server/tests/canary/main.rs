@@ -18,6 +18,7 @@
 
 mod caller;
 mod canaries;
+mod credentials;
 mod panics;
 mod places;
 mod program;

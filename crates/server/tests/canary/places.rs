@@ -109,6 +109,15 @@ impl Search {
             .as_array()
             .expect("a list")
         {
+            // Its headers are shown to whoever may change them; nothing else of what it holds is.
+            let mut bare = endpoint.clone();
+            bare.as_object_mut().expect("an object").remove("headers");
+            self.look(
+                canaries,
+                "an endpoint",
+                bare.to_string().as_bytes(),
+                NO_SECRETS,
+            );
             let id = endpoint["id"].as_str().expect("an id");
             let path = format!("/v1/tenants/acme/endpoints/{id}/health");
             let shown = caller.get(&path).await;

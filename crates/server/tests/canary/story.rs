@@ -12,13 +12,13 @@ use super::canaries::Canaries;
 use super::places::Search;
 use super::program::{Program, Setting};
 use super::support::{Answer, Receiver};
-use super::wrong;
+use super::{credentials, wrong};
 
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
 const EVENTS: &str = "/v1/tenants/acme/events";
 
 /// A receiver that reads a little, writes this, and hangs up.
-async fn rude(answer: String) -> SocketAddr {
+pub(crate) async fn rude(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
@@ -45,7 +45,14 @@ async fn talkative(canaries: &Canaries) -> Receiver {
     Receiver::start(move |arrival| {
         let status = arrival.path.trim_start_matches('/').parse();
         let mut answer = Answer::status(status.unwrap_or(200));
-        answer.body = format!("<p>{body}</p>").into();
+        // It says back what it was told, as some do.
+        let said: Vec<_> = arrival
+            .headers
+            .values()
+            .map(|value| value.as_bytes())
+            .collect();
+        let said = String::from_utf8_lossy(&said.join(&b"; "[..])).into_owned();
+        answer.body = format!("<p>{body}</p> {said}").into();
         answer.headers = vec![
             ("x-answer", header.to_owned()),
             ("retry-after", header.to_owned()),
@@ -60,8 +67,9 @@ async fn talkative(canaries: &Canaries) -> Receiver {
     .await
 }
 
-struct Life {
-    canaries: Canaries,
+/// A server, and everybody around it.
+pub(crate) struct Life {
+    pub(crate) canaries: Canaries,
     program: Program,
     admin: Caller,
     receiver: Receiver,
@@ -69,7 +77,7 @@ struct Life {
 
 impl Life {
     /// An endpoint with everything secret about it, that wants one type of event.
-    async fn endpoint(&mut self, kind: &str, url: &str, more: Value) -> String {
+    pub(crate) async fn endpoint(&mut self, kind: &str, url: &str, more: Value) -> String {
         let query = self.canaries.plant("URL query");
         let mut endpoint = json!({
             "url": format!("{url}?token={query}&x=1"),
@@ -94,7 +102,7 @@ impl Life {
     }
 
     /// Sends an event, and gives its delivery.
-    async fn send(&mut self, kind: &str, more: Value) -> String {
+    pub(crate) async fn send(&mut self, kind: &str, more: Value) -> String {
         let payload = self.canaries.plant("JSON payload");
         let mut event = json!({
             "type": format!("to.{kind}"),
@@ -113,7 +121,8 @@ impl Life {
             .to_owned()
     }
 
-    async fn until(&mut self, delivery: &str, status: &str) -> Value {
+    /// Waits until the delivery has this status.
+    pub(crate) async fn until(&mut self, delivery: &str, status: &str) -> Value {
         let path = format!("/v1/tenants/acme/deliveries/{delivery}");
         self.admin.until(&path, status).await
     }
@@ -344,6 +353,7 @@ async fn live(setting: Setting) {
     let mut life = begin(setting, root.path()).await;
     succeed(&mut life).await;
     fail(&mut life).await;
+    credentials::use_all(&mut life).await;
     wrong::ask(&mut life.admin, &life.canaries).await;
     let problems = life.admin.problems.len();
     assert!(problems > 20, "only {problems} problems");

@@ -169,6 +169,10 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
             );
             found.push(path.clone());
         }
+        let choices = inner["anyOf"].as_array().into_iter().flatten();
+        for choice in choices {
+            name_fields(document, choice, &format!("{path}."), found, here);
+        }
         if inner["properties"].is_object() {
             name_fields(document, inner, &format!("{path}."), found, here);
         }
@@ -222,6 +226,10 @@ fn a_route_that_names_things_in_a_new_way_is_noticed() {
         (
             "parent",
             json!({"type": "object", "properties": {"event": {"type": ["string", "null"]}}}),
+        ),
+        (
+            "choice",
+            json!({"anyOf": [{"type": "null"}, {"properties": {"key_id": {"type": "string"}}}]}),
         ),
     ] {
         assert!(

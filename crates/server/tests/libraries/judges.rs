@@ -20,6 +20,10 @@ pub(crate) enum Method {
     Hmac,
     /// Ed25519 as the specification has it: no official library speaks `v1a`.
     Ed25519,
+    /// As GitHub's webhooks: `@octokit/webhooks-methods`, and the recipe of GitHub's documentation.
+    GitHub,
+    /// As Stripe's webhooks: the official `stripe` libraries.
+    Stripe,
 }
 
 impl Method {
@@ -28,6 +32,8 @@ impl Method {
             Method::Standard => "standardwebhooks",
             Method::Hmac => "hmac",
             Method::Ed25519 => "ed25519",
+            Method::GitHub => "github",
+            Method::Stripe => "stripe",
         }
     }
 }
@@ -147,7 +153,7 @@ impl Claims {
         for claim in &self.0 {
             let verdict = match claim.method {
                 Method::Standard => rust(claim),
-                Method::Hmac | Method::Ed25519 => continue,
+                Method::Hmac | Method::Ed25519 | Method::GitHub | Method::Stripe => continue,
             };
             assert_eq!(verdict, claim.holds, "Rust: {}", claim.what);
         }

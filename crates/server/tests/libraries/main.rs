@@ -10,6 +10,7 @@
 
 mod judges;
 mod standard;
+mod styles;
 #[path = "../program/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
 mod support;

@@ -8,14 +8,15 @@ use super::support::{Answer, Api, Receiver, Server};
 
 const HOUR: &str = "1h";
 
-async fn rotate(api: &mut Api, endpoint: &str, body: Value) -> String {
+/// Changes the secret, and gives the new one.
+pub(crate) async fn rotate(api: &mut Api, endpoint: &str, body: Value) -> String {
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}/secret/rotate");
     let shown = api.post(&path, body).await.expect(200);
     shown["secret"].as_str().expect("a secret").to_owned()
 }
 
 /// Sends an event with this payload, and sees what arrives of it.
-async fn seen(api: &mut Api, receiver: &Receiver, payload: Value) -> Seen {
+pub(crate) async fn seen(api: &mut Api, receiver: &Receiver, payload: Value) -> Seen {
     let before = receiver.count();
     api.event("acme", json!({"type": "a.b", "payload": payload}))
         .await;
@@ -23,11 +24,11 @@ async fn seen(api: &mut Api, receiver: &Receiver, payload: Value) -> Seen {
     Seen::from(&ledger[before])
 }
 
-fn id_of(endpoint: &Value) -> String {
+pub(crate) fn id_of(endpoint: &Value) -> String {
     endpoint["id"].as_str().expect("an id").to_owned()
 }
 
-fn secret_of(endpoint: &Value) -> String {
+pub(crate) fn secret_of(endpoint: &Value) -> String {
     endpoint["secret"].as_str().expect("a secret").to_owned()
 }
 

@@ -22,6 +22,7 @@ mod outside;
 mod program;
 mod receivers;
 mod sharing;
+mod tokens;
 mod vectors;
 
 use std::time::Duration;

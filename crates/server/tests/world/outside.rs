@@ -302,7 +302,7 @@ impl Line {
         }
     }
 
-    /// The rest of the request with this head, and the name of its delivery.
+    /// The rest of the request with this head, and the name of its delivery, if it is one.
     pub(crate) async fn hear_body(&mut self, head: &str) -> Option<String> {
         let header = |wanted: &str| {
             let fields = head.lines().filter_map(|line| line.split_once(": "));
@@ -314,7 +314,7 @@ impl Line {
             self.read_more().await?;
         }
         self.read.drain(..length);
-        header("webhook-id")
+        Some(header("webhook-id").unwrap_or_default())
     }
 
     /// The next request: the name of its delivery.

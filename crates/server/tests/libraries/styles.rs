@@ -1,0 +1,167 @@
+//! The other styles: as receivers of GitHub's and of Stripe's webhooks verify them, with their libraries.
+
+use serde_json::{Value, json};
+
+use super::judges::{Claims, Method, Seen, text};
+use super::standard::{id_of, rotate, secret_of, seen};
+use super::support::{Receiver, Server};
+
+/// One that another sender made up, as receivers bring it along.
+const BROUGHT: &str = "It's a Secret to Everybody";
+
+/// A server with an endpoint of this style, and both its secrets when it was changed once.
+async fn judge_style(style: &str, method: Method, header: &'static str) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let mut claims = Claims::default();
+    let fields = json!({"url": receiver.url(), "signature_style": style});
+    let endpoint = api.endpoint("acme", fields).await;
+    let id = id_of(&endpoint);
+    let made = secret_of(&endpoint);
+    for payload in [
+        json!({"id": "evt_1", "object": "event"}),
+        json!({"größe": "🦀"}),
+    ] {
+        let arrived = seen(&mut api, &receiver, payload.clone()).await;
+        let what = format!("{style} {payload}");
+        claims.genuine(&what, method, &made, &arrived);
+        // The standard signature is always there, with the same secret.
+        claims.genuine(&what, Method::Standard, &made, &arrived);
+        refuse_changes(&mut claims, method, &made, &arrived, header);
+        claims.refused(
+            &what,
+            method,
+            "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+            &arrived,
+        );
+    }
+    // The secret that another sender had used with this receiver.
+    rotate(&mut api, &id, json!({"secret": BROUGHT, "overlap": "0s"})).await;
+    let arrived = seen(
+        &mut api,
+        &receiver,
+        json!({"id": "evt_2", "object": "event"}),
+    )
+    .await;
+    claims.genuine("a secret that was brought", method, BROUGHT, &arrived);
+    claims.refused("one that was ended", method, &made, &arrived);
+    refuse_changes(&mut claims, method, BROUGHT, &arrived, header);
+    // Its own word for the payload alone.
+    assert!(!text(&arrived, header).is_empty());
+    claims.judge();
+}
+
+fn refuse_changes(
+    claims: &mut Claims,
+    method: Method,
+    secret: &str,
+    arrived: &Seen,
+    header: &'static str,
+) {
+    let mut longer = arrived.body.to_vec();
+    longer.push(b' ');
+    claims.refused("another body", method, secret, &arrived.with_body(&longer));
+    let flipped: String = flip_last(text(arrived, header));
+    let flipped = arrived.with_header(header, &flipped);
+    claims.refused("another signature", method, secret, &flipped);
+}
+
+/// The text with another last digit.
+fn flip_last(text: &str) -> String {
+    let (rest, last) = text.split_at(text.len() - 1);
+    let other = if last == "0" { "1" } else { "0" };
+    format!("{rest}{other}")
+}
+
+#[tokio::test]
+async fn receivers_of_githubs_webhooks_verify_ours() {
+    judge_style("github", Method::GitHub, "x-hub-signature-256").await;
+}
+
+#[tokio::test]
+async fn receivers_of_stripes_webhooks_verify_ours() {
+    judge_style("stripe", Method::Stripe, "stripe-signature").await;
+}
+
+#[tokio::test]
+async fn a_changed_time_is_refused_where_the_style_has_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let fields = json!({"url": receiver.url(), "signature_style": "stripe"});
+    let endpoint = api.endpoint("acme", fields).await;
+    let arrived = seen(&mut api, &receiver, json!({"object": "event"})).await;
+    let signature = text(&arrived, "stripe-signature");
+    let time = signature
+        .strip_prefix("t=")
+        .and_then(|rest| rest.split_once(','));
+    let (time, rest) = time.expect("a time first");
+    let later = time.parse::<u64>().expect("seconds") + 1;
+    let changed = arrived.with_header("stripe-signature", &format!("t={later},{rest}"));
+    let mut claims = Claims::default();
+    claims.genuine(
+        "as it came",
+        Method::Stripe,
+        &secret_of(&endpoint),
+        &arrived,
+    );
+    claims.refused(
+        "another time",
+        Method::Stripe,
+        &secret_of(&endpoint),
+        &changed,
+    );
+    claims.judge();
+}
+
+/// While secrets overlap, a receiver that knows either is content.
+#[tokio::test]
+async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let fields = json!({"url": receiver.url(), "signature_style": "stripe"});
+    let endpoint = api.endpoint("acme", fields).await;
+    let old = secret_of(&endpoint);
+    let new = rotate(&mut api, &id_of(&endpoint), json!({"overlap": "1h"})).await;
+    let arrived = seen(&mut api, &receiver, json!({"object": "event"})).await;
+    let mut claims = Claims::default();
+    for (what, secret) in [("the old secret", &old), ("the new secret", &new)] {
+        claims.genuine(what, Method::Stripe, secret, &arrived);
+    }
+    claims.judge();
+}
+
+/// A key pair that the server makes: only the public half leaves it.
+#[tokio::test]
+async fn a_pair_that_the_server_made_verifies_by_its_public_key() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let fields = json!({"url": receiver.url(), "secret_kind": "ed25519"});
+    let endpoint = api.endpoint("acme", fields).await;
+    let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();
+    let first = public(&endpoint);
+    let mut claims = Claims::default();
+    let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
+    claims.sound("a pair that was made", Method::Ed25519, &first, &arrived);
+    let path = format!(
+        "/v1/tenants/acme/endpoints/{}/secret/rotate",
+        id_of(&endpoint)
+    );
+    let rotation = json!({"secret_kind": "ed25519", "overlap": "1h"});
+    let second = public(&api.post(&path, rotation).await.expect(200));
+    let arrived = seen(&mut api, &receiver, json!(1)).await;
+    claims.sound("the new pair", Method::Ed25519, &second, &arrived);
+    claims.sound("the old pair in time", Method::Ed25519, &first, &arrived);
+    claims.judge();
+}
