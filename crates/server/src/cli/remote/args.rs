@@ -252,7 +252,7 @@ fn argument(field: &'static Field) -> Arg {
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Read once, with the others: standard input is empty the second time.
-        Kind::Text | Kind::Json | Kind::TextFile => arg,
+        Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
         Kind::Without => arg.action(ArgAction::SetTrue),
     }
 }
