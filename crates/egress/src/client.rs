@@ -13,12 +13,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use crate::connector::Connector;
 use crate::explain;
-use crate::mishap::{Mishap, OwnFault, Phase, Setback};
+use crate::meter::Meter;
+use crate::mishap::{Mishap, OwnFault, Phase, Setback, Step};
 use crate::pool::{Lease, Pool};
 use crate::report::Report;
 use crate::request::{self, Message, PoolKey, Request};
 use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
-use crate::stream::Meter;
 
 /// How often idle connections are looked at.
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ struct Shared {
 
 /// How far a request has come; what is known of it when its time runs out.
 struct Progress {
-    phase: Phase,
+    step: Step,
     handed_over_at: Option<Instant>,
     meter: Option<Arc<Meter>>,
     reused: bool,
@@ -83,13 +83,14 @@ impl Client {
         let started_at = Instant::now();
         let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
         let mut progress = Progress {
-            phase: Phase::Resolving,
+            step: Step::At(Phase::Resolving),
             handed_over_at: None,
             meter: None,
             reused: false,
         };
+        let shows_nothing = request.identity.is_none();
         let ended = timeout_at(deadline, self.shared.attempt(request, &mut progress)).await;
-        let ended = ended.unwrap_or_else(|_| Err(Mishap::TimedOut(progress.phase).into()));
+        let ended = ended.unwrap_or_else(|_| Err(progress.step.ran_out_of_time(started_at)));
         let first_byte_at = match &progress.meter {
             Some(meter) => meter.first_byte_at(),
             None => progress.handed_over_at,
@@ -109,6 +110,10 @@ impl Client {
                 (outcome, None, snippet, truncated)
             }
             Err(Setback::Theirs(mishap)) => {
+                let mishap = match shows_nothing {
+                    true => mishap.without_identity(),
+                    false => mishap,
+                };
                 let outcome = Outcome::Failed(mishap.fault());
                 (outcome, Some(mishap), Vec::new(), false)
             }
@@ -173,7 +178,7 @@ impl Shared {
                     // Boxed, since connecting is rare and large: else every request would carry room
                     // for it from task to task.
                     let identity = identity.as_ref();
-                    let connecting = self.connector.connect(&to, identity, &mut progress.phase);
+                    let connecting = self.connector.connect(&to, identity, &mut progress.step);
                     let fresh = Box::pin(connecting).await?;
                     self.pool.adopt(&key, &to, identity, fresh)
                 }
@@ -192,11 +197,11 @@ impl Shared {
     async fn read(
         &self,
         response: Response<Incoming>,
-        lease: Lease,
+        mut lease: Lease,
         keep_bytes: usize,
         progress: &mut Progress,
     ) -> Result<Answer, Setback> {
-        progress.phase = Phase::Reading;
+        progress.step = Step::At(Phase::Reading);
         let (head, mut body) = response.into_parts();
         let code = head.status.as_u16();
         let mut answer = Answer {
@@ -205,7 +210,11 @@ impl Shared {
             snippet: Vec::new(),
             truncated: false,
         };
-        let whole = self.read_body(&mut body, keep_bytes, &mut answer).await?;
+        let read = self.read_body(&mut body, keep_bytes, &mut answer).await;
+        let whole = read.map_err(|mishap| match lease.connection().is_flooded() {
+            true => Mishap::Flooded,
+            false => mishap,
+        })?;
         // After this status the connection no longer speaks HTTP, and we never asked for another
         // language.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -252,12 +261,15 @@ async fn exchange(
     message: Message,
     progress: &mut Progress,
 ) -> Result<Response<Incoming>, (Mishap, Option<Message>)> {
-    progress.phase = Phase::Awaiting;
-    progress.meter = lease.connection().rearmed_meter();
+    progress.step = Step::At(Phase::Awaiting);
+    progress.meter = lease.connection().begin_request();
     progress.handed_over_at = Some(Instant::now());
     let answered = lease.connection().send(message).await;
     answered.map_err(|unanswered| {
-        let mishap = explain::awaiting(&unanswered.error);
+        let mishap = match lease.connection().is_flooded() {
+            true => Mishap::Flooded,
+            false => explain::awaiting(&unanswered.error),
+        };
         (mishap, unanswered.unsent)
     })
 }

@@ -20,10 +20,11 @@ use posthaste_core::address::Destination;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::meter::Meter;
 use crate::mishap::Mishap;
 use crate::request::{self, Message};
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
-use crate::stream::{Meter, Stream};
+use crate::stream::Stream;
 
 /// How much of an HTTP/2 answer a receiver may send before we have read it.
 const HTTP2_STREAM_WINDOW_BYTES: u32 = 64 * 1_024;
@@ -31,6 +32,13 @@ const HTTP2_STREAM_WINDOW_BYTES: u32 = 64 * 1_024;
 const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 512 * 1_024;
 /// How much of the requests on one HTTP/2 connection waits in memory for the receiver to take it.
 const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1_024;
+
+/// How many times over an answer may fill the limits of its head and body with what frames it: interim
+/// answers, chunks of a single byte, frames of HTTP/2. Even those take no more than six times.
+const FRAMING_FACTOR: u64 = 8;
+/// For how many requests at once an HTTP/2 connection keeps an allowance. So much of framing as
+/// [`FRAMING_FACTOR`] allows never comes on all of them; this is enough for a hundred whole answers.
+const HTTP2_ALLOWANCES: u64 = 16;
 
 /// The tasks of one connection.
 #[derive(Clone, Default)]
@@ -79,6 +87,8 @@ pub(crate) struct Connection {
     sender: Sender,
     guard: Arc<Guard>,
     meter: Arc<Meter>,
+    /// What one request adds to the allowance.
+    allowance_bytes: u64,
     opened_at: Instant,
 }
 
@@ -115,6 +125,7 @@ impl Connection {
         let head_bytes = settings
             .max_response_head_bytes
             .max(MIN_RESPONSE_HEAD_BYTES);
+        let answer_bytes = head_bytes.saturating_add(settings.max_response_body_bytes) as u64;
         let sender = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()
@@ -151,6 +162,7 @@ impl Connection {
             sender,
             guard,
             meter,
+            allowance_bytes: answer_bytes.saturating_mul(FRAMING_FACTOR),
             opened_at: Instant::now(),
         })
     }
@@ -179,6 +191,7 @@ impl Connection {
             sender,
             guard: Arc::clone(&self.guard),
             meter: Arc::clone(&self.meter),
+            allowance_bytes: self.allowance_bytes,
             opened_at: self.opened_at,
         })
     }
@@ -228,16 +241,26 @@ impl Connection {
         }
     }
 
-    /// The meter that will show when the next request's first byte leaves, if this connection serves
-    /// one request at a time.
-    pub(crate) fn rearmed_meter(&self) -> Option<Arc<Meter>> {
+    /// Allows for another answer. The meter will show when the request's first byte leaves, if this
+    /// connection serves one request at a time.
+    pub(crate) fn begin_request(&self) -> Option<Arc<Meter>> {
         match self.protocol() {
             Protocol::Http1 => {
+                self.meter.grant(self.allowance_bytes, 1);
                 self.meter.rearm();
                 Some(Arc::clone(&self.meter))
             }
-            Protocol::Http2 => None,
+            Protocol::Http2 => {
+                self.meter.grant(self.allowance_bytes, HTTP2_ALLOWANCES);
+                None
+            }
         }
+    }
+
+    /// Whether it ended because more arrived than any answer needs. An HTTP/2 connection cannot say so
+    /// itself: its error has to be told to every request, and is told without its cause.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.meter.is_flooded()
     }
 
     /// Sends a request and waits for the head of the answer.

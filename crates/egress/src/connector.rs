@@ -1,7 +1,8 @@
 //! From a destination to an open connection: judge ▸ resolve ▸ vet ▸ dial ▸ check the peer ▸ TLS.
 //!
 //! There is no other way to a connection, and none of the steps can be left out. Every one runs for
-//! literal addresses too; only the resolving is then a formality.
+//! literal addresses too; only the resolving is then a formality. Through the operator's proxy the
+//! steps are the same, but that the proxy dials; see [`proxy`](crate::proxy).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -9,23 +10,26 @@ use std::sync::Arc;
 use posthaste_core::address::{Destination, Host, Scheme};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::connection::{Connection, Protocol};
 use crate::dial;
 use crate::explain;
 use crate::identity::Identity;
-use crate::mishap::{Mishap, OwnFault, Phase, Setback};
+use crate::mishap::{Mishap, OwnFault, Phase, Setback, Step};
 use crate::own;
+use crate::proxy::Gateway;
 use crate::resolve::ResolveError;
 use crate::settings::ClientSettings;
 use crate::stream::Stream;
+use crate::tls;
+use crate::wire::Wire;
 
 /// The name of the machine itself (RFC 6761), which no resolver is asked about.
 const LOOPBACK_NAME: &str = "localhost";
+/// How many of a name's addresses a proxy is asked for, one after the other.
+const MAX_TUNNELS_TRIED: usize = 3;
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
@@ -33,55 +37,93 @@ const HTTP1: &[u8] = b"http/1.1";
 pub(crate) struct Connector {
     settings: Arc<ClientSettings>,
     tls: Arc<ClientConfig>,
+    /// The operator's proxy, if everything goes through one.
+    gateway: Option<Gateway>,
 }
 
 impl Connector {
     pub(crate) fn new(settings: Arc<ClientSettings>) -> Connector {
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring provides what TLS 1.2 and 1.3 need")
-            .with_root_certificates(Arc::clone(&settings.roots.0))
-            .with_no_client_auth();
+        let mut config = tls::config(&settings.roots);
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         // rustls keeps sessions by host name alone, across pool keys. A session taken up again would
         // carry one tenant's standing with the receiver over to another's.
         config.resumption = Resumption::disabled();
+        let proxy = settings.proxy.clone();
         Connector {
+            gateway: proxy.map(|proxy| Gateway::new(proxy, &settings.roots)),
             settings,
             tls: Arc::new(config),
         }
     }
 
-    /// A fresh connection. `phase` follows how far it has come.
+    /// A fresh connection. `step` follows how far it has come.
     pub(crate) async fn connect(
         &self,
         to: &Destination,
         identity: Option<&Identity>,
-        phase: &mut Phase,
+        step: &mut Step,
     ) -> Result<Connection, Setback> {
-        let rules = &self.settings.rules;
         // It was judged when it was registered, perhaps under other rules.
-        Destination::parse(to.as_str(), rules).map_err(Mishap::Unsafe)?;
+        Destination::parse(to.as_str(), &self.settings.rules).map_err(Mishap::Unsafe)?;
 
-        *phase = Phase::Resolving;
-        let addresses = self.resolve(to.host()).await?;
-        dial::vet(rules, &addresses)?;
-        own::vet(rules, &addresses, to.port())?;
-
-        *phase = Phase::Connecting;
-        let socket = dial::dial(rules, &addresses, to.port()).await?;
-
+        let wire = match &self.gateway {
+            Some(gateway) => self.tunnel(gateway, to, step).await?,
+            None => self.dial(to, step).await?,
+        };
         let (stream, protocol) = match to.scheme() {
-            Scheme::Http => (Stream::plain(socket), Protocol::Http1),
+            Scheme::Http => (Stream::plain(wire), Protocol::Http1),
             Scheme::Https => {
-                *phase = Phase::Securing;
-                self.secure(socket, to.host(), identity).await?
+                *step = Step::At(Phase::Securing);
+                self.secure(wire, to.host(), identity).await?
             }
         };
 
-        *phase = Phase::Awaiting;
+        *step = Step::At(Phase::Awaiting);
         let opened = Connection::open(stream, protocol, &self.settings).await;
         Ok(opened.map_err(|error| explain::awaiting(&error))?)
+    }
+
+    /// The straight way.
+    async fn dial(&self, to: &Destination, step: &mut Step) -> Result<Wire, Setback> {
+        let addresses = self.vetted(to.host(), to.port(), step).await?;
+        *step = Step::At(Phase::Connecting);
+        let socket = dial::dial(&self.settings.rules, &addresses, to.port()).await?;
+        Ok(Wire::metered(socket))
+    }
+
+    /// The way through the operator's proxy.
+    async fn tunnel(
+        &self,
+        gateway: &Gateway,
+        to: &Destination,
+        step: &mut Step,
+    ) -> Result<Wire, Setback> {
+        let targets = match to.host() {
+            Host::Name(name) if gateway.resolves() && !is_loopback(name) => {
+                vec![format!("{name}:{}", to.port())]
+            }
+            host @ (Host::Name(_) | Host::Ip(_)) => {
+                let addresses = self.vetted(host, to.port(), step).await?;
+                let targets = dial::alternating(&addresses, to.port()).into_iter();
+                let targets = targets.take(MAX_TUNNELS_TRIED);
+                targets.map(|target| target.to_string()).collect()
+            }
+        };
+        Ok(Wire::tunnelled(gateway.tunnel(&targets, step).await?))
+    }
+
+    /// Every address of a host, none of them forbidden.
+    async fn vetted(
+        &self,
+        host: &Host,
+        port: u16,
+        step: &mut Step,
+    ) -> Result<Vec<IpAddr>, Setback> {
+        *step = Step::At(Phase::Resolving);
+        let addresses = self.resolve(host).await?;
+        dial::vet(&self.settings.rules, &addresses)?;
+        own::vet(&self.settings.rules, &addresses, port)?;
+        Ok(addresses)
     }
 
     async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, Setback> {
@@ -104,7 +146,7 @@ impl Connector {
     )]
     async fn secure(
         &self,
-        socket: TcpStream,
+        wire: Wire,
         host: &Host,
         identity: Option<&Identity>,
     ) -> Result<(Stream, Protocol), Mishap> {
@@ -119,7 +161,7 @@ impl Connector {
             Some(identity) => Arc::new(identity.shown_by(&self.tls)),
             None => Arc::clone(&self.tls),
         };
-        let secured = TlsConnector::from(config).connect(name, socket).await;
+        let secured = TlsConnector::from(config).connect(name, wire).await;
         let secured = secured.map_err(|error| explain::handshaking(&error))?;
         let protocol = match secured.get_ref().1.alpn_protocol() {
             Some(HTTP2) => Protocol::Http2,

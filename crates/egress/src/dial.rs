@@ -35,23 +35,29 @@ pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr]) -> Result<(), Misha
 }
 
 /// A connection to one of these addresses, whose peer has been looked at.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the door: the addresses were vetted, and the peer is"
-)]
 pub(crate) async fn dial(
     rules: &EgressRules,
     vetted: &[IpAddr],
     port: u16,
 ) -> Result<TcpStream, Setback> {
-    let targets = alternating(vetted, port);
-    let dialled = match targets.as_slice() {
-        [only] => TcpStream::connect(*only).await,
-        several => race(several).await,
-    };
+    let dialled = connect(vetted, port).await;
     let socket = dialled.map_err(|error| explain::dialling(&error))?;
     let peer = socket.peer_addr().map_err(|_| Mishap::Reset)?;
     check_peer(rules, vetted, peer.ip())?;
+    Ok(socket)
+}
+
+/// A connection to one of these addresses, whoever they belong to. By itself it is only for the
+/// operator's proxy.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the door: the addresses were vetted, or are the operator's proxy's"
+)]
+pub(crate) async fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+    let socket = match alternating(addresses, port).as_slice() {
+        [only] => TcpStream::connect(*only).await?,
+        several => race(several).await?,
+    };
     // Requests are written whole, so there is nothing to wait for. Without it they are only slower.
     let _ = socket.set_nodelay(true);
     Ok(socket)
@@ -69,7 +75,7 @@ fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<()
 
 /// The addresses to try, in the resolver's order within each family, each once. The family that the
 /// resolver prefers begins.
-fn alternating(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+pub(crate) fn alternating(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     let first_is_v4 = addresses.first().is_some_and(IpAddr::is_ipv4);
     let mut families: [Vec<IpAddr>; 2] = [Vec::new(), Vec::new()];
     for address in addresses {

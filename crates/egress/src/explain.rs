@@ -6,9 +6,10 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
-use rustls::CertificateError;
+use rustls::{AlertDescription, CertificateError, InvalidMessage, OtherError};
 
 use crate::mishap::{Mishap, OwnFault, Setback};
+use crate::tls::SelfSigned;
 
 /// `ENFILE` and `EMFILE`, the same numbers on every Unix: no more files, here or on the machine.
 const NO_MORE_FILES: [i32; 2] = [23, 24];
@@ -111,14 +112,36 @@ fn tls(error: &rustls::Error) -> Mishap {
     match error {
         rustls::Error::InvalidCertificate(reason) => certificate(reason),
         rustls::Error::NoCertificatesPresented => Mishap::CertificateInvalid,
-        rustls::Error::AlertReceived(rustls::AlertDescription::ProtocolVersion) => {
-            Mishap::TlsIncompatible
-        }
-        rustls::Error::AlertReceived(_) | rustls::Error::NoApplicationProtocol => Mishap::TlsAlert,
+        rustls::Error::AlertReceived(alert) => alerted(*alert),
+        rustls::Error::NoApplicationProtocol => Mishap::TlsAlert,
         rustls::Error::PeerIncompatible(_) => Mishap::TlsIncompatible,
         // The very first bytes do not have the shape of TLS.
-        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => Mishap::NotTls,
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Mishap::NotTls,
+        rustls::Error::InvalidMessage(
+            InvalidMessage::CertificatePayloadTooLarge | InvalidMessage::HandshakePayloadTooLarge,
+        ) => Mishap::CertificateTooLarge,
         _ => Mishap::TlsBroken,
+    }
+}
+
+/// Why the receiver broke TLS off. What it says about a certificate it says about ours.
+fn alerted(alert: AlertDescription) -> Mishap {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds alerts")]
+    match alert {
+        AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity => {
+            Mishap::TlsIncompatible
+        }
+        AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+            Mishap::ClientCertificateRequired
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => Mishap::ClientCertificateRefused,
+        _ => Mishap::TlsAlert,
     }
 }
 
@@ -135,6 +158,9 @@ fn certificate(reason: &CertificateError) -> Mishap {
             Mishap::CertificateWrongHost
         }
         CertificateError::UnknownIssuer => Mishap::CertificateUnknownIssuer,
+        CertificateError::Other(OtherError(cause)) if cause.is::<SelfSigned>() => {
+            Mishap::CertificateSelfSigned
+        }
         _ => Mishap::CertificateInvalid,
     }
 }

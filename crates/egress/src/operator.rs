@@ -30,6 +30,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::Roots;
 use crate::stream::Stream;
+use crate::wire::Wire;
 
 /// The longest answer that is read. A page of the API is far smaller.
 pub const MAX_ANSWER_BYTES: usize = 32 * 1_024 * 1_024;
@@ -169,7 +170,7 @@ async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, Unreached> {
     // Without it requests are only slower.
     let _ = socket.set_nodelay(true);
     let stream = match origin.secure {
-        false => Stream::plain(socket),
+        false => Stream::plain(Wire::unlimited(socket)),
         true => secured(socket, &origin.host, roots)
             .await
             .map_err(Unreached::NotSecured)?,
@@ -206,7 +207,8 @@ async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> io::Result<Str
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
     };
     let connector = TlsConnector::from(Arc::new(config));
-    connector.connect(name, socket).await.map(Stream::tls)
+    let wire = Wire::unlimited(socket);
+    connector.connect(name, wire).await.map(Stream::tls)
 }
 
 impl Connection {

@@ -5,23 +5,39 @@
 //!
 //! The system's resolver (`getaddrinfo`) is used, because it is what the operator configured: name
 //! servers, DNS over TLS, `nsswitch`. A library (hickory) would be a second reader of that
-//! configuration, and 29 more dependencies. Two of its habits are tamed. It would append the search
-//! domains of the machine's network to a name that does not exist, so it is asked for the name with
-//! the dot of the root, which is final; glibc then does not look into `/etc/hosts` either. And it
-//! blocks a thread until it is done, long after the request that asked has given up, so at most
-//! [`MAX_LOOKUPS`] run at once.
+//! configuration, and 29 more dependencies. Three of its habits are tamed:
+//!
+//! - It would append the search domains of the machine's network to a name that does not exist, so it
+//!   is asked for the name with the dot of the root, which is final; glibc then does not look into
+//!   `/etc/hosts` either.
+//! - It blocks a thread until it is done, long after the request that asked has given up. So only
+//!   [`MAX_LOOKUPS`] run at once, and the [`rota`](crate::rota) sees to it that no zone whose servers
+//!   keep silent takes the places of the others.
+//! - It asks anew for everybody. Here those who ask for a name that is being looked up wait for the
+//!   same answer, each within its own time limit; unless the lookup has been under way for longer than
+//!   [`MAX_SHARED_TIME`], and is more likely stuck than about to answer.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::rota::{self, Rota};
 
 /// How many lookups the system's resolver runs at once. More wait, within their time limits.
-pub const MAX_LOOKUPS: usize = 64;
+pub const MAX_LOOKUPS: usize = rota::MAX_RUNNING;
+/// The most addresses that a name may have. Every one has to be vetted, so a name with more is refused
+/// rather than cut. A message of DNS holds about as many.
+pub const MAX_ADDRESSES: usize = 4_096;
+/// How long those who ask join a lookup that is under way.
+const MAX_SHARED_TIME: Duration = Duration::from_secs(10);
 
 /// Why a name has no addresses.
 #[derive(Debug, Error)]
@@ -49,44 +65,93 @@ pub trait Resolve: Send + Sync {
     fn resolve<'a>(&'a self, name: &'a str) -> Lookup<'a>;
 }
 
-/// The resolver of the operating system.
-#[derive(Debug, Clone)]
+/// Looks a name up, and blocks until it is done.
+type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+
+/// The resolver of the operating system. Clones share everything.
+#[derive(Clone)]
 pub struct SystemResolver {
-    lookups: Arc<Semaphore>,
+    desk: Arc<Desk>,
+}
+
+/// What was found, for everybody who asked.
+type Answer = Result<Arc<[IpAddr]>, Failure>;
+
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    Failed,
+    Unable(io::ErrorKind, Option<i32>),
+}
+
+/// A lookup that is waited for.
+struct Inquiry {
+    name: String,
+    answered: watch::Sender<Option<Answer>>,
+}
+
+impl Inquiry {
+    fn is_wanted(&self) -> bool {
+        self.answered.receiver_count() > 0
+    }
+}
+
+/// An inquiry that can be joined.
+struct Open {
+    inquiry: Arc<Inquiry>,
+    /// When it began to run, if it has.
+    began: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    rota: Rota<Arc<Inquiry>>,
+    open: HashMap<String, Open>,
+}
+
+struct Desk {
+    ask: Box<Ask>,
+    ledger: Mutex<Ledger>,
 }
 
 impl SystemResolver {
     /// A resolver that runs at most [`MAX_LOOKUPS`] at once.
     pub fn new() -> SystemResolver {
+        SystemResolver::asking(|name| look_up(&absolute(name)))
+    }
+
+    /// A resolver for names that the operator wrote: as every other program on the machine reads them,
+    /// search domains and `/etc/hosts` included.
+    pub(crate) fn as_configured() -> SystemResolver {
+        SystemResolver::asking(look_up)
+    }
+
+    fn asking(ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
         SystemResolver {
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            desk: Arc::new(Desk {
+                ask: Box::new(ask),
+                ledger: Mutex::default(),
+            }),
         }
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where names are resolved; whoever asked vets the answer"
-    )]
-    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        let permit = Arc::clone(&self.lookups).acquire_owned().await;
-        let permit = permit.map_err(|closed| ResolveError::Unable(io::Error::other(closed)))?;
-        let absolute = absolute(name);
-        let found = tokio::task::spawn_blocking(move || {
-            // The thread cannot be cancelled, so the permit stays with it and not with the request.
-            let _permit = permit;
-            let addresses = (absolute.as_str(), 0).to_socket_addrs()?;
-            Ok(addresses.map(|address| address.ip()).collect())
-        })
-        .await;
-        let found = found.map_err(|lost| ResolveError::Unable(io::Error::other(lost)))?;
-        found.map_err(|error: io::Error| {
-            // What the resolver says about the name has no error number; what the system says
-            // about itself (no more files, no more memory) has one.
-            match error.raw_os_error() {
-                Some(_) => ResolveError::Unable(error),
-                None => ResolveError::Failed,
+    async fn answer(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let mut answered = self.desk.join(name);
+        let answer = match answered.wait_for(Option::is_some).await {
+            Ok(answer) => answer.clone(),
+            // Whoever looked it up is gone, and has said nothing.
+            Err(_) => None,
+        };
+        let lost = Failure::Unable(io::ErrorKind::Other, None);
+        match answer.unwrap_or(Err(lost)) {
+            Ok(addresses) if addresses.is_empty() => Err(ResolveError::NoAddress),
+            Ok(addresses) if addresses.len() > MAX_ADDRESSES => Err(ResolveError::Failed),
+            Ok(addresses) => Ok(addresses.to_vec()),
+            Err(Failure::Failed) => Err(ResolveError::Failed),
+            Err(Failure::Unable(_, Some(number))) => {
+                Err(ResolveError::Unable(io::Error::from_raw_os_error(number)))
             }
-        })
+            Err(Failure::Unable(kind, None)) => Err(ResolveError::Unable(kind.into())),
+        }
     }
 }
 
@@ -96,10 +161,132 @@ impl Default for SystemResolver {
     }
 }
 
+impl std::fmt::Debug for SystemResolver {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("SystemResolver")
+    }
+}
+
 impl Resolve for SystemResolver {
     fn resolve<'a>(&'a self, name: &'a str) -> Lookup<'a> {
-        Box::pin(self.look_up(name))
+        Box::pin(self.answer(name))
     }
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        // Nothing that runs under the lock leaves the ledger half changed.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the answer of a lookup that is open, or of a new one.
+    fn join(self: &Arc<Desk>, name: &str) -> watch::Receiver<Option<Answer>> {
+        let mut ledger = self.lock();
+        let is_fresh = |open: &&Open| {
+            let began = open.began;
+            began.is_none_or(|began| began.elapsed() < MAX_SHARED_TIME)
+        };
+        if let Some(open) = ledger.open.get(name).filter(is_fresh) {
+            return open.inquiry.answered.subscribe();
+        }
+        let (answered, waiting) = watch::channel(None);
+        let inquiry = Arc::new(Inquiry {
+            name: name.to_owned(),
+            answered,
+        });
+        ledger.rota.queue(rota::zone(name), Arc::clone(&inquiry));
+        let open = Open {
+            inquiry,
+            began: None,
+        };
+        ledger.open.insert(name.to_owned(), open);
+        drop(ledger);
+        self.begin();
+        waiting
+    }
+
+    /// Begins what may begin.
+    fn begin(self: &Arc<Desk>) {
+        let mut places = Vec::new();
+        let mut ledger = self.lock();
+        let now = Instant::now();
+        let Ledger { rota, open } = &mut *ledger;
+        rota.strike(|inquiry| {
+            if !inquiry.is_wanted() {
+                close(open, inquiry);
+            }
+            inquiry.is_wanted()
+        });
+        while let Some((zone, inquiry)) = rota.begin(now) {
+            if let Some(open) = open.get_mut(&inquiry.name)
+                && Arc::ptr_eq(&open.inquiry, &inquiry)
+            {
+                open.began = Some(now);
+            }
+            places.push(Place {
+                desk: Arc::clone(self),
+                zone,
+                inquiry,
+                began: now,
+            });
+        }
+        drop(ledger);
+        for place in places {
+            tokio::task::spawn_blocking(move || place.fill());
+        }
+    }
+}
+
+/// Nobody can join this inquiry any more.
+fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<Inquiry>) {
+    let same = |open: &Open| Arc::ptr_eq(&open.inquiry, inquiry);
+    if open.get(&inquiry.name).is_some_and(same) {
+        open.remove(&inquiry.name);
+    }
+}
+
+/// One of the places. It belongs to the thread, which cannot be cancelled, and not to those who wait.
+struct Place {
+    desk: Arc<Desk>,
+    zone: String,
+    inquiry: Arc<Inquiry>,
+    began: Instant,
+}
+
+impl Place {
+    fn fill(self) {
+        let found = (self.desk.ask)(&self.inquiry.name);
+        let answer = found.map(Arc::from).map_err(|error| {
+            // What the resolver says about the name has no error number; what the system says
+            // about itself (no more files, no more memory) has one.
+            match error.raw_os_error() {
+                Some(number) => Failure::Unable(error.kind(), Some(number)),
+                None => Failure::Failed,
+            }
+        });
+        // Before it is told: who asks afterwards asks anew.
+        close(&mut self.desk.lock().open, &self.inquiry);
+        self.inquiry.answered.send_replace(Some(answer));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut ledger = self.desk.lock();
+        close(&mut ledger.open, &self.inquiry);
+        ledger.rota.end(&self.zone, self.began, Instant::now());
+        drop(ledger);
+        self.desk.begin();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where names are resolved; whoever asked vets the answer"
+)]
+fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
+    let addresses = (name, 0).to_socket_addrs()?;
+    Ok(addresses.map(|address| address.ip()).collect())
 }
 
 /// The name with the dot of the root, after which no search domain is tried.
@@ -110,6 +297,14 @@ fn absolute(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
+
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    /// Long enough that only a bug lets it pass.
+    const AMPLE: Duration = Duration::from_secs(20);
 
     #[test]
     fn a_name_is_asked_for_as_it_stands() {
@@ -121,6 +316,173 @@ mod tests {
         let resolver = SystemResolver::new();
         let found = resolver.resolve("posthaste.invalid").await;
         assert!(matches!(found, Err(ResolveError::Failed)), "{found:?}");
-        assert_eq!(resolver.lookups.available_permits(), MAX_LOOKUPS);
+    }
+
+    /// A resolver whose names below `tarpit.example` answer when told to; how often it was asked, and
+    /// by what it is told.
+    struct Tarpit {
+        resolver: SystemResolver,
+        asked: Arc<AtomicUsize>,
+        /// Each message lets one lookup go.
+        let_go: mpsc::Sender<()>,
+        stuck: tokio::sync::mpsc::UnboundedReceiver<String>,
+    }
+
+    fn tarpit() -> Tarpit {
+        let (let_go, told) = mpsc::channel();
+        let (stuck_in, stuck) = tokio::sync::mpsc::unbounded_channel();
+        let told = Mutex::new(told);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let resolver = SystemResolver::asking(move |name| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            if name.ends_with("tarpit.example") {
+                let _ = stuck_in.send(name.to_owned());
+                // When the test is over nobody tells any more.
+                let _ = told.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            }
+            Ok(vec![HOME])
+        });
+        Tarpit {
+            resolver,
+            asked,
+            let_go,
+            stuck,
+        }
+    }
+
+    fn ask(resolver: &SystemResolver, name: String) -> JoinHandle<Result<Vec<IpAddr>, String>> {
+        let resolver = resolver.clone();
+        tokio::spawn(async move {
+            let found = resolver.resolve(&name).await;
+            found.map_err(|error| error.to_string())
+        })
+    }
+
+    #[tokio::test]
+    async fn a_tarpit_starves_nobody() {
+        let mut tarpit = tarpit();
+        let stuck: Vec<_> = (0..200)
+            .map(|nth| ask(&tarpit.resolver, format!("{nth}.tarpit.example")))
+            .collect();
+        for _ in 0..rota::MAX_PER_ZONE {
+            tarpit.stuck.recv().await.unwrap();
+        }
+        for nth in 0..100 {
+            let name = format!("hooks.customer{nth}.example");
+            let found = timeout(AMPLE, tarpit.resolver.resolve(&name)).await;
+            assert_eq!(found.unwrap().unwrap(), [HOME]);
+        }
+        assert_eq!(
+            tarpit.asked.load(Ordering::SeqCst),
+            100 + rota::MAX_PER_ZONE
+        );
+        // Those who lost interest are not looked up at all.
+        for request in &stuck {
+            request.abort();
+        }
+        for request in stuck {
+            assert!(request.await.unwrap_err().is_cancelled());
+        }
+        drop(tarpit.let_go);
+        let name = "last.tarpit.example".to_owned();
+        let found = timeout(AMPLE, ask(&tarpit.resolver, name)).await;
+        assert_eq!(found.unwrap().unwrap(), Ok(vec![HOME]));
+        assert_eq!(
+            tarpit.asked.load(Ordering::SeqCst),
+            101 + rota::MAX_PER_ZONE
+        );
+        // The others are let go as well, in their own time.
+        while !tarpit.resolver.desk.lock().open.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_ask_for_the_same_name_share_a_lookup() {
+        let mut tarpit = tarpit();
+        let name = || "a.tarpit.example".to_owned();
+        let first = ask(&tarpit.resolver, name());
+        tarpit.stuck.recv().await.unwrap();
+        let others: Vec<_> = (0..50).map(|_| ask(&tarpit.resolver, name())).collect();
+        // Each keeps its own time limit, and its end is nobody else's.
+        let impatient = timeout(Duration::ZERO, tarpit.resolver.resolve("a.tarpit.example"));
+        assert!(impatient.await.is_err());
+        first.abort();
+        while tarpit.resolver.desk.lock().open["a.tarpit.example"]
+            .inquiry
+            .answered
+            .receiver_count()
+            != 50
+        {
+            tokio::task::yield_now().await;
+        }
+        tarpit.let_go.send(()).unwrap();
+        for other in others {
+            assert_eq!(other.await.unwrap(), Ok(vec![HOME]));
+        }
+        assert_eq!(tarpit.asked.load(Ordering::SeqCst), 1);
+        // Nothing is kept: the next one asks anew.
+        tarpit.let_go.send(()).unwrap();
+        assert_eq!(ask(&tarpit.resolver, name()).await.unwrap(), Ok(vec![HOME]));
+        assert_eq!(tarpit.asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn nobody_joins_a_lookup_that_is_stuck() {
+        let mut tarpit = tarpit();
+        let name = || "a.tarpit.example".to_owned();
+        let first = ask(&tarpit.resolver, name());
+        tarpit.stuck.recv().await.unwrap();
+        let began = tarpit.resolver.desk.lock().open["a.tarpit.example"].began;
+        tokio::time::pause();
+        tokio::time::advance(MAX_SHARED_TIME).await;
+        tokio::time::resume();
+        let second = ask(&tarpit.resolver, name());
+        while tarpit.resolver.desk.lock().open["a.tarpit.example"].began == began {
+            tokio::task::yield_now().await;
+        }
+        // Its zone is slow by now and has a single place, which the first one holds.
+        tarpit.let_go.send(()).unwrap();
+        assert_eq!(first.await.unwrap(), Ok(vec![HOME]));
+        tarpit.stuck.recv().await.unwrap();
+        tarpit.let_go.send(()).unwrap();
+        assert_eq!(second.await.unwrap(), Ok(vec![HOME]));
+        assert_eq!(tarpit.asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_up_and_panics_leaves_its_place() {
+        let resolver = SystemResolver::asking(|name| match name {
+            "a.example" => panic!("looked up"),
+            _ => Ok(vec![HOME]),
+        });
+        for _ in 0..2 * MAX_LOOKUPS {
+            let found = resolver.resolve("a.example").await;
+            assert!(matches!(found, Err(ResolveError::Unable(_))), "{found:?}");
+        }
+        assert_eq!(resolver.resolve("b.a.example").await.unwrap(), [HOME]);
+    }
+
+    #[tokio::test]
+    async fn faults_are_told_apart_for_everybody() {
+        let resolver = SystemResolver::asking(|name| match name {
+            "full.example" => Err(io::Error::from_raw_os_error(24)),
+            "none.example" => Ok(Vec::new()),
+            "many.example" => Ok(vec![HOME; MAX_ADDRESSES]),
+            "more.example" => Ok(vec![HOME; MAX_ADDRESSES + 1]),
+            _ => Err(io::Error::other("nodename nor servname provided")),
+        });
+        let full = resolver.resolve("full.example").await.unwrap_err();
+        assert!(matches!(full, ResolveError::Unable(error) if error.raw_os_error() == Some(24)));
+        let none = resolver.resolve("none.example").await;
+        assert!(matches!(none, Err(ResolveError::NoAddress)));
+        let other = resolver.resolve("other.example").await;
+        assert!(matches!(other, Err(ResolveError::Failed)));
+        let many = resolver.resolve("many.example").await;
+        assert_eq!(many.unwrap().len(), MAX_ADDRESSES);
+        // Cut short, it could be an answer without its forbidden address.
+        let more = resolver.resolve("more.example").await;
+        assert!(matches!(more, Err(ResolveError::Failed)));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
 
+use crate::proxy::Proxy;
 use crate::resolve::{Resolve, SystemResolver};
 use crate::roots::Roots;
 
@@ -23,6 +24,9 @@ pub struct ClientSettings {
     pub rules: EgressRules,
     /// Whose certificates are believed.
     pub roots: Roots,
+    /// The operator's proxy, through which every connection goes if there is one. Only what is set here
+    /// counts, never the environment.
+    pub proxy: Option<Proxy>,
     /// Who turns names into addresses.
     pub resolver: Arc<dyn Resolve>,
     /// How many idle connections are kept for one pool key.
@@ -52,6 +56,7 @@ impl Default for ClientSettings {
         ClientSettings {
             rules: EgressRules::default(),
             roots: Roots::mozilla(),
+            proxy: None,
             resolver: Arc::new(SystemResolver::new()),
             max_idle_per_key: 10,
             max_idle_total: 4_096,

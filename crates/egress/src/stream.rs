@@ -6,57 +6,18 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-/// When the current request's first byte left, if it has.
-#[derive(Debug)]
-pub(crate) struct Meter {
-    since: Instant,
-    /// Nanoseconds after `since`; [`Meter::SILENT`] before the first byte.
-    first_byte: AtomicU64,
-}
-
-impl Meter {
-    const SILENT: u64 = u64::MAX;
-
-    fn new() -> Meter {
-        Meter {
-            since: Instant::now(),
-            first_byte: AtomicU64::new(Meter::SILENT),
-        }
-    }
-
-    /// Waits for the first byte of another request.
-    pub(crate) fn rearm(&self) {
-        self.first_byte.store(Meter::SILENT, Ordering::Relaxed);
-    }
-
-    pub(crate) fn first_byte_at(&self) -> Option<Instant> {
-        match self.first_byte.load(Ordering::Relaxed) {
-            Meter::SILENT => None,
-            nanos => Some(self.since + Duration::from_nanos(nanos)),
-        }
-    }
-
-    fn note(&self) {
-        if self.first_byte.load(Ordering::Relaxed) == Meter::SILENT {
-            let nanos = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(Meter::SILENT - 1);
-            self.first_byte.store(nanos, Ordering::Relaxed);
-        }
-    }
-}
+use crate::meter::Meter;
+use crate::wire::Wire;
 
 #[derive(Debug)]
 enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(Wire),
+    Tls(Box<TlsStream<Wire>>),
 }
 
 /// What HTTP is spoken over.
@@ -67,18 +28,17 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn plain(socket: TcpStream) -> Stream {
-        Stream::over(Transport::Plain(socket))
-    }
-
-    pub(crate) fn tls(secured: TlsStream<TcpStream>) -> Stream {
-        Stream::over(Transport::Tls(Box::new(secured)))
-    }
-
-    fn over(transport: Transport) -> Stream {
+    pub(crate) fn plain(wire: Wire) -> Stream {
         Stream {
-            transport,
-            meter: Arc::new(Meter::new()),
+            meter: wire.meter(),
+            transport: Transport::Plain(wire),
+        }
+    }
+
+    pub(crate) fn tls(secured: TlsStream<Wire>) -> Stream {
+        Stream {
+            meter: secured.get_ref().0.meter(),
+            transport: Transport::Tls(Box::new(secured)),
         }
     }
 
@@ -88,7 +48,7 @@ impl Stream {
 
     fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = written {
-            self.meter.note();
+            self.meter.note_sent();
         }
         written
     }
@@ -101,7 +61,7 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match &mut self.transport {
-            Transport::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Transport::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
             Transport::Tls(secured) => match ready!(Pin::new(secured).poll_read(cx, buffer)) {
                 // Many servers hang up without the farewell that TLS asks for. It guards against a
                 // body cut short, which HTTP's own framing does as well wherever it matters.
@@ -119,7 +79,7 @@ impl AsyncWrite for Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.transport {
-            Transport::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Transport::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
             Transport::Tls(secured) => Pin::new(secured).poll_write(cx, bytes),
         };
         self.noted(written)
@@ -131,7 +91,7 @@ impl AsyncWrite for Stream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.transport {
-            Transport::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+            Transport::Plain(wire) => Pin::new(wire).poll_write_vectored(cx, slices),
             Transport::Tls(secured) => Pin::new(secured).poll_write_vectored(cx, slices),
         };
         self.noted(written)
@@ -139,21 +99,21 @@ impl AsyncWrite for Stream {
 
     fn is_write_vectored(&self) -> bool {
         match &self.transport {
-            Transport::Plain(socket) => socket.is_write_vectored(),
+            Transport::Plain(wire) => wire.is_write_vectored(),
             Transport::Tls(secured) => secured.is_write_vectored(),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.transport {
-            Transport::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Transport::Plain(wire) => Pin::new(wire).poll_flush(cx),
             Transport::Tls(secured) => Pin::new(secured).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.transport {
-            Transport::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Transport::Plain(wire) => Pin::new(wire).poll_shutdown(cx),
             Transport::Tls(secured) => Pin::new(secured).poll_shutdown(cx),
         }
     }

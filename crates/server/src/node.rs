@@ -15,7 +15,7 @@ use std::time::Duration;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
-use posthaste_egress::{Client, ClientSettings, Roots};
+use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{
     ApiKey, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
@@ -51,6 +51,8 @@ pub struct NodeSettings {
     pub api: ApiSettings,
     /// Whose certificates are believed.
     pub roots: Roots,
+    /// The proxy through which everything is sent, if there is one.
+    pub proxy: Option<Proxy>,
     /// What the engine may use.
     pub limits: Limits,
     /// When breakers trip.
@@ -125,6 +127,7 @@ impl Node {
             master_keys,
             api: mut api_settings,
             roots,
+            proxy,
             limits,
             breaker,
             retry_after_cap,
@@ -164,6 +167,7 @@ impl Node {
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
             roots,
+            proxy,
             // As many as may be in flight to one endpoint: otherwise the busiest would close and open
             // connections all the time.
             max_idle_per_key: MAX_IN_FLIGHT as usize,

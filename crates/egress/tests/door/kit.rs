@@ -16,6 +16,7 @@ use posthaste_egress::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 /// Long enough that only a bug lets it pass.
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
@@ -134,6 +135,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         Some(())
     }
 
+    /// The next request, if it is a `CONNECT`: where to.
+    pub(crate) async fn hear_target(&mut self) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.socket.read_u8().await.ok()?);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let target = head.split(' ').nth(1).unwrap().to_owned();
+        assert!(head.starts_with("CONNECT "), "{head}");
+        let _ = self.heard.send(Heard {
+            head,
+            body: Vec::new(),
+        });
+        Some(target)
+    }
+
+    /// Everything until the sender hangs up.
+    pub(crate) async fn hear_rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ = self.socket.read_to_end(&mut rest).await;
+        rest
+    }
+
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> Option<()> {
         self.socket.write_all(bytes.as_ref()).await.ok()?;
         self.socket.flush().await.ok()
@@ -153,6 +177,14 @@ pub(crate) struct Receiver {
     /// Connections that have been served to their end.
     ended: mpsc::UnboundedReceiver<()>,
     heard: mpsc::UnboundedReceiver<Heard>,
+    listening: AbortHandle,
+}
+
+/// Nobody listens when the receiver is gone. Connections end as their peers do.
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
 }
 
 impl Receiver {
@@ -175,15 +207,11 @@ impl Receiver {
         let connections = Arc::new(AtomicUsize::new(0));
         let (heard_in, heard) = mpsc::unbounded_channel();
         let (ended_in, ended) = mpsc::unbounded_channel();
-        let receiver = Receiver {
-            address: listener.local_addr().unwrap(),
-            connections: Arc::clone(&connections),
-            ended,
-            heard,
-        };
-        tokio::spawn(async move {
+        let address = listener.local_addr().unwrap();
+        let counted = Arc::clone(&connections);
+        let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                connections.fetch_add(1, Ordering::SeqCst);
+                counted.fetch_add(1, Ordering::SeqCst);
                 let heard = heard_in.clone();
                 let serving = serve(Peer { socket, heard });
                 let ended = ended_in.clone();
@@ -193,7 +221,13 @@ impl Receiver {
                 });
             }
         });
-        receiver
+        Receiver {
+            address,
+            connections,
+            ended,
+            heard,
+            listening: listening.abort_handle(),
+        }
     }
 
     /// A receiver that answers every request the same way, on connections it keeps.
@@ -307,5 +341,47 @@ impl Resolve for Book {
             };
             answer.ok_or(ResolveError::NoAddress)
         })
+    }
+}
+
+/// What this process holds: open files, tasks, memory.
+#[derive(Debug)]
+pub(crate) struct Footprint {
+    files: usize,
+    tasks: usize,
+    memory_bytes: usize,
+}
+
+impl Footprint {
+    /// Far more than what moves by chance, far less than what a leak of every answer would make.
+    const MEMORY_SLACK_BYTES: usize = 16 << 20;
+
+    pub(crate) fn now() -> Footprint {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        Footprint {
+            files: std::fs::read_dir("/proc/self/fd").unwrap().count(),
+            tasks: metrics.num_alive_tasks(),
+            memory_bytes: pages * 4_096,
+        }
+    }
+
+    /// Waits until the process holds no more than it did then.
+    pub(crate) async fn check(&self, client: &Client) {
+        let deadline = tokio::time::Instant::now() + AMPLE;
+        loop {
+            let now = Footprint::now();
+            let is_flat = now.files <= self.files && now.tasks <= self.tasks;
+            if is_flat && client.idle_connections() == 0 {
+                let allowed = self.memory_bytes + Footprint::MEMORY_SLACK_BYTES;
+                assert!(now.memory_bytes <= allowed, "{self:?} became {now:?}");
+                return;
+            }
+            let idle = client.idle_connections();
+            let is_late = tokio::time::Instant::now() > deadline;
+            assert!(!is_late, "{self:?} became {now:?}, with {idle} idle");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }

@@ -5,13 +5,20 @@
     reason = "tests stand on both sides of the door"
 )]
 
+mod floods;
+mod frames;
+mod fuzz;
+mod handshake;
 mod hostile;
 mod http2;
 mod kit;
+mod mutual;
 mod operator;
 mod own;
 mod places;
 mod plain;
+mod proxy;
 mod secure;
+mod shapes;
 mod sharing;
 mod time;

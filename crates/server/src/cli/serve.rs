@@ -87,6 +87,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         master_keys: config.key_source(),
         api: config.api_settings(),
         roots: config.roots().map_err(Failure::Roots)?,
+        proxy: config.proxy(),
         limits: config.engine.dispatcher_limits(),
         breaker: config.breaker.clone(),
         retry_after_cap: config.engine.retry_after_cap,

@@ -31,7 +31,7 @@ use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
 use posthaste_core::time::Span;
-use posthaste_egress::Roots;
+use posthaste_egress::{Proxy, Roots};
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
@@ -63,6 +63,10 @@ pub struct Config {
     pub egress: EgressRules,
     /// Certificate authorities that are believed beside the public ones.
     pub ca_bundle: Option<PathBuf>,
+    /// The proxy through which everything is sent, if there is one.
+    pub egress_proxy: Option<Proxy>,
+    /// It resolves names, and vets what they mean.
+    pub egress_proxy_resolves: bool,
     /// The retry policy where neither the endpoint nor its tenant has one.
     pub retry_policy: RetryPolicy,
     /// The same as the API shows it: a preset by its name, or as it was written.
@@ -193,6 +197,8 @@ impl Default for Config {
             master_key: MasterKey::BesideStore,
             egress: EgressRules::default(),
             ca_bundle: None,
+            egress_proxy: None,
+            egress_proxy_resolves: false,
             retry_policy: RetryPolicy::default(),
             retry_policy_written: json!({"preset": Preset::Recommended.name()}),
             retention: Span::from_days(30),
@@ -278,6 +284,12 @@ impl Config {
             .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
     }
 
+    /// The proxy through which everything is sent.
+    pub fn proxy(&self) -> Option<Proxy> {
+        let proxy = self.egress_proxy.clone();
+        proxy.map(|proxy| proxy.resolving(self.egress_proxy_resolves))
+    }
+
     /// What the API has to know.
     pub fn api_settings(&self) -> ApiSettings {
         let limits = &self.limits;
@@ -313,6 +325,15 @@ impl Config {
                 "the admin key is shorter than {SHORT_KEY_CHARS} characters and can be guessed: \
                  leave it out, and the server makes a good one"
             ));
+        }
+        if self.egress_proxy_resolves {
+            warnings.push(match &self.egress_proxy {
+                Some(proxy) => format!(
+                    "names are resolved by {proxy}, and their addresses are not vetted here: see that \
+                     it refuses private ones"
+                ),
+                None => "egress_proxy_resolves has no effect without egress_proxy".to_owned(),
+            });
         }
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(

@@ -75,6 +75,10 @@ impl Config {
             read_truth(&mut fields, "allow_http"),
         );
         self.ca_bundle = read_ca_bundle(&mut fields).or(self.ca_bundle.take());
+        let proxy = parsed(&mut fields, "egress_proxy", str::parse);
+        self.egress_proxy = proxy.or(self.egress_proxy.take());
+        let resolves = read_truth(&mut fields, "egress_proxy_resolves");
+        set(&mut self.egress_proxy_resolves, resolves);
         if let Some((policy, written)) = read_policy(&mut fields) {
             (self.retry_policy, self.retry_policy_written) = (policy, written);
         }

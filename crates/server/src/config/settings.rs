@@ -63,6 +63,8 @@ pub const SETTINGS: &[Setting] = &[
     plain("nat64_prefix", List),
     flagged("allow_http", Truth),
     plain("ca_bundle", Text),
+    plain("egress_proxy", Text),
+    plain("egress_proxy_resolves", Truth),
     plain("retry_policy", Policy),
     flagged("retention", Text),
     flagged("grace", Text),

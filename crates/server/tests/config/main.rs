@@ -62,6 +62,11 @@ const VALUES: &[(&str, [&str; 3])] = &[
     ("allow_http", ["true", "false", "true"]),
     ("ca_bundle", ["a.pem", "b.pem", "c.pem"]),
     (
+        "egress_proxy",
+        ["http://a:1", "https://u:p@b", "http://[::1]:3128"],
+    ),
+    ("egress_proxy_resolves", ["true", "false", "true"]),
+    (
         "retry_policy",
         [
             "swift",

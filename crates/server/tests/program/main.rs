@@ -12,6 +12,7 @@ mod full;
 mod kill;
 mod life;
 mod own;
+mod proxy;
 mod secured;
 mod signed;
 mod start;

@@ -158,7 +158,7 @@ fn heads() -> Vec<Fault> {
         ),
         fault(
             "a flood of interim answers (1xx)",
-            late,
+            broken,
             endless!(
                 "",
                 "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50),

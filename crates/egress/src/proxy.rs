@@ -1,0 +1,392 @@
+//! The operator's own proxy, if all that leaves their network has to pass one (HTTP CONNECT).
+//!
+//! The proxy is trusted as the machine is: its address is mostly a private one, and is not vetted. The
+//! destination is not: it is judged, resolved and vetted here as if there were no proxy, and the proxy
+//! is asked for the *vetted address*, so that it cannot be led where the rules forbid. TLS is spoken
+//! through the tunnel with the original name, and before the tunnel stands nothing of a request leaves.
+//!
+//! Only if the operator says that the proxy resolves names are names passed to it. Then a name can mean
+//! any address that the proxy reaches, private ones included, and keeping it from them is up to the
+//! proxy.
+//!
+//! What goes wrong on the way to the proxy, or in its own house, is a [`ProxyFault`] and no attempt.
+//! What the proxy says about the destination (403, 502, 503, 504) is the destination's.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::Uri;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::dial;
+use crate::explain;
+use crate::mishap::{Mishap, OwnFault, Phase, ProxyFault, Setback, Step};
+use crate::resolve::{Resolve, ResolveError, SystemResolver};
+use crate::roots::Roots;
+use crate::tls;
+use crate::wire::{ToProxy, Tunnel};
+
+/// The longest head of an answer that is read from the proxy.
+const MAX_HEAD_BYTES: usize = 8 * 1_024;
+/// The longest user name and password together.
+const MAX_CREDENTIAL_BYTES: usize = 1_024;
+const END_OF_HEAD: &[u8] = b"\r\n\r\n";
+
+/// A proxy: `http://proxy.internal:3128`, `https://user:password@proxy.internal:3129`.
+///
+/// Neither its debug form nor its words contain the user name or the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy {
+    secure: bool,
+    host: String,
+    port: u16,
+    /// The value of `Proxy-Authorization`.
+    authorization: Option<String>,
+    resolves: bool,
+}
+
+/// A text that names no proxy. Does not repeat it, since it may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "must be a URL such as http://proxy.internal:3128 or https://user:password@proxy.internal:3129, \
+     with nothing after the port; write special characters of the password as %XX"
+)]
+pub struct ProxyError;
+
+impl Proxy {
+    /// The same proxy, to which names are passed as they are, if `resolves`; else addresses.
+    pub fn resolving(self, resolves: bool) -> Proxy {
+        Proxy { resolves, ..self }
+    }
+
+    pub(crate) fn resolves(&self) -> bool {
+        self.resolves
+    }
+}
+
+impl FromStr for Proxy {
+    type Err = ProxyError;
+
+    fn from_str(text: &str) -> Result<Proxy, ProxyError> {
+        let uri: Uri = text.trim().parse().map_err(|_| ProxyError)?;
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) | None => return Err(ProxyError),
+        };
+        let authority = uri.authority().ok_or(ProxyError)?.as_str();
+        let (credentials, place) = match authority.rsplit_once('@') {
+            Some((credentials, place)) => (Some(credentials), place),
+            None => (None, authority),
+        };
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, port.parse().map_err(|_| ProxyError)?)
+            }
+            Some(_) | None => (place, if secure { 443 } else { 80 }),
+        };
+        let host = host.trim_matches(['[', ']']);
+        let is_bare = uri.query().is_none() && ["", "/"].contains(&uri.path());
+        if host.is_empty() || port == 0 || !is_bare {
+            return Err(ProxyError);
+        }
+        Ok(Proxy {
+            secure,
+            host: host.to_owned(),
+            port,
+            authorization: credentials.map(basic).transpose()?,
+            resolves: false,
+        })
+    }
+}
+
+/// The header's value for `user:password`, percent-encoded as in a URL.
+fn basic(credentials: &str) -> Result<String, ProxyError> {
+    let mut plain = Vec::with_capacity(credentials.len());
+    let mut rest = credentials.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'%' {
+            plain.push(*byte);
+            continue;
+        }
+        let (digits, after) = after.split_at_checked(2).ok_or(ProxyError)?;
+        let digits = str::from_utf8(digits).map_err(|_| ProxyError)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(ProxyError);
+        }
+        plain.push(u8::from_str_radix(digits, 16).map_err(|_| ProxyError)?);
+        rest = after;
+    }
+    if plain.len() > MAX_CREDENTIAL_BYTES {
+        return Err(ProxyError);
+    }
+    if !plain.contains(&b':') {
+        plain.push(b':');
+    }
+    Ok(format!("Basic {}", BASE64_STANDARD.encode(plain)))
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        match self.host.contains(':') {
+            true => write!(formatter, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(formatter, "{scheme}://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Proxy")
+            .field("url", &format_args!("{self}"))
+            .field("has_credentials", &self.authorization.is_some())
+            .field("resolves", &self.resolves)
+            .finish()
+    }
+}
+
+/// A proxy that connections are opened through.
+pub(crate) struct Gateway {
+    proxy: Proxy,
+    tls: Arc<ClientConfig>,
+    names: SystemResolver,
+}
+
+impl Gateway {
+    pub(crate) fn new(proxy: Proxy, roots: &Roots) -> Gateway {
+        Gateway {
+            proxy,
+            tls: Arc::new(tls::config(roots)),
+            names: SystemResolver::as_configured(),
+        }
+    }
+
+    pub(crate) fn resolves(&self) -> bool {
+        self.proxy.resolves()
+    }
+
+    /// A tunnel to the first of these targets that the proxy reaches. A target is `host:port`.
+    pub(crate) async fn tunnel(
+        &self,
+        targets: &[String],
+        step: &mut Step,
+    ) -> Result<Tunnel, Setback> {
+        let mut setback = Setback::from(Mishap::NoAddress);
+        for target in targets {
+            match self.tunnel_to(target, step).await {
+                // The proxy may reach a name's other addresses: IPv4 and not IPv6, say.
+                Err(Setback::Theirs(Mishap::BeyondProxy)) => setback = Mishap::BeyondProxy.into(),
+                ended => return ended,
+            }
+        }
+        Err(setback)
+    }
+
+    async fn tunnel_to(&self, target: &str, step: &mut Step) -> Result<Tunnel, Setback> {
+        *step = Step::reaching_proxy();
+        let mut to_proxy = self.reach().await?;
+        *step = Step::At(Phase::Connecting);
+        let asked = async {
+            to_proxy.write_all(self.request(target).as_bytes()).await?;
+            to_proxy.flush().await
+        };
+        asked.await.map_err(|_| fault(ProxyFault::Closed))?;
+        let (status, early) = read_answer(&mut to_proxy).await.map_err(fault)?;
+        match status {
+            200..=299 => Ok(Tunnel { early, to_proxy }),
+            403 => Err(Mishap::RefusedByProxy.into()),
+            407 => Err(fault(ProxyFault::Unauthorized)),
+            502..=504 => Err(Mishap::BeyondProxy.into()),
+            other => Err(fault(ProxyFault::Status(other))),
+        }
+    }
+
+    /// A connection to the proxy itself.
+    async fn reach(&self) -> Result<ToProxy, Setback> {
+        let addresses = match self.proxy.host.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => self
+                .names
+                .resolve(&self.proxy.host)
+                .await
+                .map_err(|error| match error {
+                    ResolveError::Failed | ResolveError::NoAddress => fault(ProxyFault::Unresolved),
+                    ResolveError::Unable(_) => OwnFault::Resolver.into(),
+                })?,
+        };
+        let dialled = dial::connect(&addresses, self.proxy.port).await;
+        let socket = dialled.map_err(|error| match explain::dialling(&error) {
+            Setback::Ours(ours) => ours.into(),
+            Setback::Theirs(mishap) => fault(ProxyFault::Unreached(mishap)),
+        })?;
+        if !self.proxy.secure {
+            return Ok(ToProxy::Plain(socket));
+        }
+        let secured = self.secured(socket).await;
+        secured.map_err(|mishap| fault(ProxyFault::Insecure(mishap)))
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the operator's proxy, to which nothing but the wish for a tunnel is said"
+    )]
+    async fn secured(&self, socket: TcpStream) -> Result<ToProxy, Mishap> {
+        let name = match self.proxy.host.parse::<IpAddr>() {
+            Ok(address) => ServerName::from(address),
+            Err(_) => ServerName::try_from(self.proxy.host.clone())
+                .map_err(|_| Mishap::CertificateWrongHost)?,
+        };
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let secured = connector.connect(name, socket).await;
+        let secured = secured.map_err(|error| explain::handshaking(&error))?;
+        Ok(ToProxy::Tls(Box::new(secured)))
+    }
+
+    fn request(&self, target: &str) -> String {
+        let authorization = match &self.proxy.authorization {
+            Some(value) => format!("Proxy-Authorization: {value}\r\n"),
+            None => String::new(),
+        };
+        format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n")
+    }
+}
+
+fn fault(fault: ProxyFault) -> Setback {
+    OwnFault::Proxy(fault).into()
+}
+
+/// The status that the proxy answers with, and what came after the head of its answer.
+async fn read_answer(proxy: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Bytes), ProxyFault> {
+    let mut heard = Vec::new();
+    let mut chunk = [0; 1_024];
+    loop {
+        let length = proxy.read(&mut chunk).await;
+        let length = length.map_err(|_| ProxyFault::Closed)?;
+        if length == 0 {
+            return Err(ProxyFault::Closed);
+        }
+        let searched = heard.len().saturating_sub(END_OF_HEAD.len() - 1);
+        heard.extend_from_slice(&chunk[..length]);
+        let begins_right = heard
+            .iter()
+            .zip(b"HTTP/1.")
+            .all(|(have, want)| have == want);
+        if !begins_right {
+            return Err(ProxyFault::Malformed);
+        }
+        let mut windows = heard[searched..].windows(END_OF_HEAD.len());
+        let end = windows.position(|window| window == END_OF_HEAD);
+        let end = end.map(|at| searched + at + END_OF_HEAD.len());
+        if end.unwrap_or(heard.len()) > MAX_HEAD_BYTES {
+            return Err(ProxyFault::HeadTooLarge);
+        }
+        if let Some(end) = end {
+            let status = status(&heard).ok_or(ProxyFault::Malformed)?;
+            return Ok((status, Bytes::from(heard).split_off(end)));
+        }
+    }
+}
+
+/// The status in a line such as `HTTP/1.1 200 Connection established`.
+fn status(head: &[u8]) -> Option<u16> {
+    let line = head.split(|byte| *byte == b'\r').next()?;
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let version = words.next()?;
+    let code = words.next()?;
+    let is_known = [b"HTTP/1.0".as_slice(), b"HTTP/1.1"].contains(&version);
+    let is_code = code.len() == 3 && code.iter().all(u8::is_ascii_digit);
+    let code = str::from_utf8(code).ok().filter(|_| is_known && is_code)?;
+    code.parse().ok().filter(|code| *code >= 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(text: &str) -> Result<Proxy, ProxyError> {
+        text.parse()
+    }
+
+    #[test]
+    fn a_proxy_is_named_by_its_url() {
+        for (text, read) in [
+            ("http://proxy.internal:3128", "http://proxy.internal:3128"),
+            ("http://proxy.internal:3128/", "http://proxy.internal:3128"),
+            ("http://proxy", "http://proxy:80"),
+            ("https://proxy", "https://proxy:443"),
+            ("http://10.0.0.1:8080", "http://10.0.0.1:8080"),
+            ("http://[fd00::1]:8080", "http://[fd00::1]:8080"),
+            ("http://[fd00::1]", "http://[fd00::1]:80"),
+            ("http://u:p@proxy:3128", "http://proxy:3128"),
+        ] {
+            assert_eq!(proxy(text).unwrap().to_string(), read);
+        }
+    }
+
+    #[test]
+    fn what_names_no_proxy_is_refused_without_repeating_it() {
+        for text in [
+            "",
+            "proxy:3128",
+            "socks5://proxy:1080",
+            "http://",
+            "http://:3128",
+            "http://proxy:0",
+            "http://proxy:99999",
+            "http://proxy:3128/path",
+            "http://proxy:3128?x",
+            "http://canary%zz:p@proxy",
+            "http://canary%4",
+            "http://u:canary%2@proxy",
+        ] {
+            assert_eq!(proxy(text), Err(ProxyError), "{text}");
+        }
+        assert!(!ProxyError.to_string().contains("canary"));
+        let long = format!("http://{}:p@proxy", "u".repeat(2_000));
+        assert_eq!(proxy(&long), Err(ProxyError));
+    }
+
+    #[test]
+    fn credentials_are_sent_and_never_shown() {
+        let proxy = proxy("http://canary:se%3Acr%40et@proxy:3128").unwrap();
+        let authorization = proxy.authorization.clone().unwrap();
+        let encoded = authorization.strip_prefix("Basic ").unwrap();
+        assert_eq!(BASE64_STANDARD.decode(encoded).unwrap(), b"canary:se:cr@et");
+        let shown = format!("{proxy} {proxy:?} {proxy:#?}");
+        for secret in ["canary", "cr@et", "cr%40et", encoded] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert!(shown.contains("has_credentials: true"), "{shown}");
+    }
+
+    #[test]
+    fn only_a_status_line_has_a_status() {
+        for (line, expected) in [
+            ("HTTP/1.1 200 Connection established\r\n\r\n", Some(200)),
+            ("HTTP/1.0 200\r\n\r\n", Some(200)),
+            ("HTTP/1.1 407 No\r\n\r\n", Some(407)),
+            ("HTTP/1.1 99 No\r\n\r\n", None),
+            ("HTTP/1.1 099 No\r\n\r\n", None),
+            ("HTTP/1.1 2000 No\r\n\r\n", None),
+            ("HTTP/1.1 +20 No\r\n\r\n", None),
+            ("HTTP/1.1  200 No\r\n\r\n", None),
+            ("HTTP/1.2 200 No\r\n\r\n", None),
+            ("HTTP/1.1\r\n\r\n", None),
+        ] {
+            assert_eq!(status(line.as_bytes()), expected, "{line}");
+        }
+    }
+}

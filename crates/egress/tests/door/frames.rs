@@ -1,0 +1,404 @@
+//! HTTP/2, frame by frame: receivers that do with it what nobody should.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, Mishap, Phase, Report};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::kit::*;
+use crate::secure::{Authority, NAME, trusting};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const UNKNOWN: u8 = 0xfa;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
+
+/// `:status: 200`, as HPACK writes it.
+const STATUS_200: &[u8] = &[0x88];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+fn answer(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, STATUS_200)
+}
+
+/// One setting.
+fn setting(name: u16, value: u32) -> Vec<u8> {
+    [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()
+}
+
+/// A connection on which frames can be written by hand, while somebody reads what comes.
+struct Line {
+    writer: WriteHalf<TlsStream<TcpStream>>,
+    /// The last stream on which a whole request has come; 0 before there is one.
+    asked: watch::Receiver<u32>,
+}
+
+impl Line {
+    async fn open(acceptor: TlsAcceptor, socket: TcpStream) -> Option<Line> {
+        let secured = acceptor.accept(socket).await.ok()?;
+        let (reader, mut writer) = split(secured);
+        let (told, asked) = watch::channel(0);
+        tokio::spawn(listen(reader, told));
+        writer.write_all(&frame(SETTINGS, 0, 0, &[])).await.ok()?;
+        Some(Line { writer, asked })
+    }
+
+    async fn say(&mut self, frames: &[u8]) -> Option<()> {
+        self.writer.write_all(frames).await.ok()?;
+        self.writer.flush().await.ok()
+    }
+
+    /// Waits for a request on a stream after this one.
+    async fn asked_after(&mut self, last: u32) -> Option<u32> {
+        let asked = self.asked.wait_for(|stream| *stream > last).await;
+        asked.ok().map(|stream| *stream)
+    }
+
+    /// Waits until the sender hangs up.
+    async fn gone(&mut self) {
+        while self.asked.changed().await.is_ok() {}
+    }
+
+    /// Answers every request after this one, honestly.
+    async fn serve(mut self, mut last: u32) -> Option<()> {
+        loop {
+            last = self.asked_after(last).await?;
+            self.say(&answer(last)).await?;
+        }
+    }
+}
+
+/// Reads the preface and frames until the sender hangs up.
+async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, told: watch::Sender<u32>) {
+    let mut preface = [0; 24];
+    if reader.read_exact(&mut preface).await.is_err() {
+        return;
+    }
+    let mut head = [0; 9];
+    let mut payload = Vec::new();
+    while reader.read_exact(&mut head).await.is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        payload.resize(length, 0);
+        if reader.read_exact(&mut payload).await.is_err() {
+            return;
+        }
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        if [DATA, HEADERS].contains(&head[3]) && head[4] & END_STREAM != 0 {
+            told.send_replace(stream);
+        }
+    }
+}
+
+/// What the first connection does. The others are in order.
+#[derive(Clone, Copy, Debug)]
+enum Vice {
+    /// These frames without end, before the answer.
+    FloodAwaiting(fn(u32) -> Vec<u8>),
+    /// The head of an answer, and then these frames without end.
+    FloodReading(fn(u32) -> Vec<u8>),
+    /// An answer, and then these frames without end, to nobody.
+    FloodIdle(fn(u32) -> Vec<u8>),
+    /// These frames once, instead of an answer.
+    Say(fn(u32) -> Vec<u8>),
+    /// These frames before anything is asked, and then silence.
+    Greet(fn() -> Vec<u8>),
+    /// An answer and then these frames.
+    SayAfter(fn(u32) -> Vec<u8>),
+}
+
+async fn practise(vice: Vice, mut line: Line) -> Option<()> {
+    if let Vice::Greet(frames) = vice {
+        line.say(&frames()).await?;
+        line.gone().await;
+        return Some(());
+    }
+    let stream = line.asked_after(0).await?;
+    match vice {
+        Vice::FloodAwaiting(frames) => {
+            let some = frames(stream).repeat(64);
+            loop {
+                line.say(&some).await?;
+            }
+        }
+        Vice::FloodReading(frames) => {
+            line.say(&frame(HEADERS, END_HEADERS, stream, STATUS_200))
+                .await?;
+            let some = frames(stream).repeat(64);
+            loop {
+                line.say(&some).await?;
+            }
+        }
+        Vice::FloodIdle(frames) => {
+            line.say(&answer(stream)).await?;
+            let some = frames(stream).repeat(64);
+            loop {
+                line.say(&some).await?;
+            }
+        }
+        Vice::Say(frames) => line.say(&frames(stream)).await?,
+        Vice::SayAfter(frames) => {
+            line.say(&answer(stream)).await?;
+            line.say(&frames(stream)).await?;
+        }
+        Vice::Greet(_) => unreachable!("it has greeted"),
+    }
+    line.serve(stream).await
+}
+
+async fn vicious(authority: &Authority, vice: Vice) -> Receiver {
+    let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &["h2"]));
+    let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    Receiver::new(move |peer| {
+        let acceptor = acceptor.clone();
+        let is_first = first.swap(false, std::sync::atomic::Ordering::SeqCst);
+        async move {
+            let line = Line::open(acceptor, peer.apart().0).await?;
+            match is_first {
+                true => practise(vice, line).await,
+                false => line.serve(0).await,
+            }
+        }
+    })
+    .await
+}
+
+/// Sends one request to a receiver with this vice, and another after it, which gets its answer.
+async fn meet(
+    client: &Client,
+    authority: &Authority,
+    vice: Vice,
+    within: Duration,
+) -> (Report, Report) {
+    let mut receiver = vicious(authority, vice).await;
+    let url = receiver.named("https", NAME);
+    let report = post_within(client, &url, within).await;
+    if let Vice::FloodIdle(_) = vice {
+        // It is let go although nobody asks it for anything.
+        receiver.ended().await;
+    }
+    let next = post(client, &url).await;
+    assert_eq!(status(&next), 200, "{vice:?} {report:?}");
+    client.forget(&request(&url).pool_key);
+    (report, next)
+}
+
+fn ping(_: u32) -> Vec<u8> {
+    frame(PING, 0, 0, b"12345678")
+}
+
+fn pong(_: u32) -> Vec<u8> {
+    frame(PING, ACK, 0, b"12345678")
+}
+
+fn settings(_: u32) -> Vec<u8> {
+    frame(SETTINGS, 0, 0, &setting(3, 100))
+}
+
+fn window(_: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes())
+}
+
+fn priority(_: u32) -> Vec<u8> {
+    frame(PRIORITY, 0, 5, &[0, 0, 0, 0, 16])
+}
+
+fn unknown(_: u32) -> Vec<u8> {
+    frame(UNKNOWN, 0, 0, b"whatever")
+}
+
+fn empty_data(stream: u32) -> Vec<u8> {
+    frame(DATA, 0, stream, &[])
+}
+
+fn padding(stream: u32) -> Vec<u8> {
+    frame(DATA, 8, stream, &[100; 101])
+}
+
+fn interim(stream: u32) -> Vec<u8> {
+    // `:status: 103`
+    frame(HEADERS, END_HEADERS, stream, b"\x08\x03103")
+}
+
+/// Frames that mean nothing, without end: the connection ends, and not by the clock.
+#[tokio::test]
+async fn floods_end_at_once() {
+    let authority = Authority::new();
+    let client = trusting(authority.roots());
+    for flood in [ping, pong, settings, window, priority, unknown] {
+        for vice in [Vice::FloodAwaiting(flood), Vice::FloodReading(flood)] {
+            let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+            assert!(!next.reused, "{vice:?}");
+            assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
+            assert_eq!(report.mishap, Some(Mishap::Flooded), "{vice:?}");
+        }
+    }
+    for flood in [empty_data, padding] {
+        let vice = Vice::FloodReading(flood);
+        let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+        assert!(!next.reused, "{vice:?}");
+        assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
+    }
+    let vice = Vice::FloodAwaiting(interim);
+    let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+    assert!(!next.reused, "{vice:?}");
+    assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
+}
+
+#[tokio::test]
+async fn floods_to_nobody_end_too() {
+    let authority = Authority::new();
+    let client = trusting(authority.roots());
+    for flood in [ping, settings, window, unknown] {
+        let vice = Vice::FloodIdle(flood);
+        let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+        assert_eq!(status(&report), 200);
+        assert!(!next.reused, "{vice:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_breaks_the_protocol_breaks_the_connection() {
+    let authority = Authority::new();
+    let client = trusting(authority.roots());
+    for frames in [
+        // A farewell, before and instead of the answer.
+        (|_| frame(GOAWAY, 0, 0, &[0; 8])) as fn(u32) -> Vec<u8>,
+        |_| frame(GOAWAY, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 11]),
+        // The stream is taken away, once and a thousand times.
+        |stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 2]),
+        |stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]).repeat(1_000),
+        // A push that nobody wants.
+        |stream| frame(PUSH_PROMISE, END_HEADERS, stream, b"\0\0\0\x02\x88"),
+        // A head that goes on and on.
+        |stream| {
+            let mut frames = frame(HEADERS, 0, stream, STATUS_200);
+            // A header without indexing: name and value of 100 bytes each.
+            let header = [&[0, 100][..], &[b'a'; 100], &[100], &[b'b'; 100]].concat();
+            frames.extend(frame(CONTINUATION, 0, stream, &header.repeat(50)).repeat(200));
+            frames
+        },
+        |stream| {
+            let mut frames = frame(HEADERS, 0, stream, STATUS_200);
+            frames.extend(frame(CONTINUATION, 0, stream, &[]).repeat(100_000));
+            frames
+        },
+        // No frames at all, and frames of the wrong kind in the wrong place.
+        |_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(),
+        |_| frame(DATA, 0, 0, b"hello"),
+        |stream| frame(DATA, END_STREAM, stream, b"hello"),
+        |_| frame(HEADERS, END_STREAM | END_HEADERS, 7, STATUS_200),
+        |_| frame(HEADERS, END_STREAM | END_HEADERS, 2, STATUS_200),
+        |stream| frame(CONTINUATION, END_HEADERS, stream, STATUS_200),
+        |stream| {
+            frame(
+                HEADERS,
+                END_STREAM | END_HEADERS,
+                stream,
+                b"\xff\xff\xff\xff\xff",
+            )
+        },
+        |stream| frame(HEADERS, END_STREAM | END_HEADERS, stream, b""),
+        |_| frame(SETTINGS, 0, 0, &[0; 5]),
+        |_| frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]).repeat(3),
+        |_| frame(WINDOW_UPDATE, 0, 0, &[0; 4]),
+        |_| frame(UNKNOWN, 0, 0, &[0; 20_000]),
+    ] {
+        let vice = Vice::Say(frames);
+        let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+        let said = frames(1);
+        let said = &said[..said.len().min(32)];
+        assert_eq!(fault(&report), Fault::Connection, "{said:?} {report:?}");
+        assert!(!next.reused, "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_farewell_after_the_answer_is_heeded() {
+    let authority = Authority::new();
+    let mut receiver = vicious(
+        &authority,
+        Vice::SayAfter(|stream| {
+            frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0; 4]].concat())
+        }),
+    )
+    .await;
+    let client = trusting(authority.roots());
+    let url = receiver.named("https", NAME);
+    assert_eq!(status(&post(&client, &url).await), 200);
+    receiver.ended().await;
+    let report = post(&client, &url).await;
+    assert_eq!((status(&report), report.reused), (200, false));
+}
+
+#[tokio::test]
+async fn receivers_that_never_let_anything_through_run_into_the_limit() {
+    let authority = Authority::new();
+    let client = trusting(authority.roots());
+    for greeting in [
+        // No stream may be opened; no body may be sent.
+        (|| frame(SETTINGS, 0, 0, &setting(3, 0))) as fn() -> Vec<u8>,
+        || frame(SETTINGS, 0, 0, &setting(4, 0)),
+        Vec::new,
+    ] {
+        let vice = Vice::Greet(greeting);
+        let (report, next) = meet(&client, &authority, vice, SHORT).await;
+        let late = Mishap::TimedOut(Phase::Awaiting);
+        assert_eq!(report.mishap, Some(late), "{vice:?}");
+        assert!(!next.reused, "{vice:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_any_of_them() {
+    let authority = Authority::new();
+    let client = trusting(authority.roots());
+    let mut footprint = Footprint::now();
+    for round in 0..6 {
+        for vice in [
+            Vice::FloodAwaiting(ping),
+            Vice::FloodReading(empty_data),
+            Vice::FloodIdle(settings),
+            Vice::Say(|stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 2])),
+            Vice::Say(|_| frame(GOAWAY, 0, 0, &[0; 8])),
+            Vice::Greet(|| frame(SETTINGS, 0, 0, &setting(3, 0))),
+        ] {
+            let within = match vice {
+                Vice::Greet(_) => SHORT,
+                Vice::FloodAwaiting(_)
+                | Vice::FloodReading(_)
+                | Vice::FloodIdle(_)
+                | Vice::Say(_)
+                | Vice::SayAfter(_) => AMPLE,
+            };
+            meet(&client, &authority, vice, within).await;
+        }
+        footprint.check(&client).await;
+        if round == 0 {
+            footprint = Footprint::now();
+        }
+    }
+}

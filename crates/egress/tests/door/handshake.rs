@@ -1,0 +1,237 @@
+//! Handshakes that fail, each in its own words, and never in plain text.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, Mishap, Phase, Report, Request, Roots};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::kit::*;
+use crate::secure::{Authority, NAME, secured, trusting};
+
+fn confidential(receiver: &Receiver) -> Request {
+    Request {
+        body: Bytes::from_static(b"a secret payload"),
+        time_limit: AMPLE,
+        ..request(&receiver.named("https", NAME))
+    }
+}
+
+/// The words of a failed handshake, after which the client still works.
+async fn failed(client: &Client, receiver: &Receiver) -> Mishap {
+    let report = client.send(confidential(receiver)).await.unwrap();
+    assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
+    assert!(report.detail().starts_with("TLS failed: "));
+    assert_eq!(report.first_byte_at, None);
+    assert_eq!(client.idle_connections(), 0);
+    report.mishap.unwrap()
+}
+
+fn served(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> Arc<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth();
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    Arc::new(config.with_single_cert(chain, key).unwrap())
+}
+
+#[tokio::test]
+async fn every_bad_certificate_has_words_of_its_own() {
+    let (authority, unknown) = (Authority::new(), Authority::named("Unknown Trust"));
+    let client = trusting(authority.roots());
+    let key = KeyPair::generate().unwrap();
+    let own = |is_ca: IsCa| {
+        let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
+        params.is_ca = is_ca;
+        served(vec![params.self_signed(&key).unwrap().into()], &key)
+    };
+    // Signed by itself, as libraries make it and as `openssl req -x509` does.
+    let by_itself = own(IsCa::NoCa);
+    let as_authority = own(IsCa::Ca(BasicConstraints::Unconstrained));
+    let mut words = Vec::new();
+    for (config, expected) in [
+        (
+            authority.server(NAME, (2020, 2021), &[]),
+            Mishap::CertificateExpired,
+        ),
+        (
+            authority.server(NAME, (2098, 2099), &[]),
+            Mishap::CertificateNotYetValid,
+        ),
+        (
+            authority.server("other.customer.com", (2020, 2100), &[]),
+            Mishap::CertificateWrongHost,
+        ),
+        (
+            unknown.server(NAME, (2020, 2100), &[]),
+            Mishap::CertificateUnknownIssuer,
+        ),
+        (by_itself, Mishap::CertificateSelfSigned),
+        (as_authority, Mishap::CertificateSelfSigned),
+    ] {
+        let receiver = secured(config, OK).await;
+        let mishap = failed(&client, &receiver).await;
+        assert_eq!(mishap, expected);
+        words.push(mishap.to_string());
+    }
+    words.sort();
+    words.dedup();
+    assert_eq!(words.len(), 5);
+    // None of it has changed what is believed.
+    let receiver = secured(authority.server(NAME, (2020, 2100), &[]), OK).await;
+    let url = receiver.named("https", NAME);
+    assert_eq!(status(&post(&client, &url).await), 200);
+}
+
+#[tokio::test]
+async fn a_certificate_of_its_own_is_believed_if_the_operator_names_it() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
+    params.not_after = date_time_ymd(2100, 1, 1);
+    let own = params.self_signed(&key).unwrap();
+    let roots = Roots::none().with_bundle(own.pem().as_bytes()).unwrap();
+    let receiver = secured(served(vec![own.into()], &key), OK).await;
+    let url = receiver.named("https", NAME);
+    assert_eq!(status(&post(&trusting(roots), &url).await), 200);
+}
+
+#[tokio::test]
+async fn an_enormous_chain_is_not_read_to_its_end() {
+    let authority = Authority::new();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new([NAME.to_owned()]).unwrap();
+    let own: CertificateDer = params.signed_by(&key, authority.issuer()).unwrap().into();
+    let receiver = secured(served(vec![own; 2_000], &key), OK).await;
+    let client = trusting(authority.roots());
+    assert_eq!(
+        failed(&client, &receiver).await,
+        Mishap::CertificateTooLarge
+    );
+}
+
+/// A receiver that reads a greeting, says this, and then ends in one of several ways; and everything
+/// that it was sent.
+async fn greeting(said: &'static [u8], end: End) -> (Receiver, mpsc::UnboundedReceiver<Vec<u8>>) {
+    let (sent_in, sent) = mpsc::unbounded_channel();
+    let receiver = Receiver::new(move |mut peer| {
+        let sent_in = sent_in.clone();
+        async move {
+            let mut all = vec![0; 4_096];
+            let length = peer.socket.read(&mut all).await.ok()?;
+            all.truncate(length);
+            peer.say(said).await?;
+            match end {
+                End::Close => {
+                    peer.socket.shutdown().await.ok()?;
+                    all.extend(peer.hear_rest().await);
+                }
+                End::Reset => peer.socket.set_zero_linger().ok()?,
+                End::Stall => all.extend(peer.hear_rest().await),
+            }
+            sent_in.send(all).ok()
+        }
+    })
+    .await;
+    (receiver, sent)
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Close,
+    Reset,
+    Stall,
+}
+
+/// The beginning of a greeting by which a server chooses TLS 1.0: its version, 32 bytes of chance, no
+/// session, a cipher of old, no compression.
+const OLD_HELLO: &[u8] = b"\x16\x03\x01\x00\x2a\x02\x00\x00\x26\x03\x01\
+    0123456789abcdef0123456789abcdef\x00\x00\x2f\x00";
+/// The same in TLS 1.2, with a cipher that has no forward secrecy and so was not offered.
+const UNOFFERED_CIPHER: &[u8] = b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03\
+    0123456789abcdef0123456789abcdef\x00\x00\x2f\x00";
+
+#[tokio::test]
+async fn what_a_server_can_say_instead_of_a_handshake() {
+    for (said, end, expected) in [
+        (
+            OLD_HELLO,
+            End::Close,
+            &[Mishap::TlsIncompatible] as &[Mishap],
+        ),
+        (
+            b"\x15\x03\x01\x00\x02\x02\x46",
+            End::Close,
+            &[Mishap::TlsIncompatible],
+        ),
+        (
+            b"\x15\x03\x03\x00\x02\x02\x47",
+            End::Close,
+            &[Mishap::TlsIncompatible],
+        ),
+        (UNOFFERED_CIPHER, End::Close, &[Mishap::TlsBroken]),
+        (
+            b"\x15\x03\x03\x00\x02\x02\x28",
+            End::Close,
+            &[Mishap::TlsAlert],
+        ),
+        // What is said of a certificate when none was shown.
+        (
+            b"\x15\x03\x03\x00\x02\x02\x2a",
+            End::Close,
+            &[Mishap::ClientCertificateRequired],
+        ),
+        (
+            b"220 mail.customer.com ESMTP\r\n",
+            End::Close,
+            &[Mishap::NotTls],
+        ),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            End::Close,
+            &[Mishap::NotTls],
+        ),
+        (b"", End::Close, &[Mishap::TlsClosed]),
+        (OLD_HELLO.split_at(5).0, End::Close, &[Mishap::TlsClosed]),
+        (b"", End::Reset, &[Mishap::TlsClosed]),
+        (b"\x16\x03\x03\x40\x00", End::Reset, &[Mishap::TlsClosed]),
+        (b"\x16\x03\x03\x00\x00", End::Close, &[Mishap::TlsBroken]),
+        (b"\x16\x03\x03\xff\xff", End::Close, &[Mishap::TlsBroken]),
+        (
+            b"\x17\x03\x03\x00\x05hello",
+            End::Close,
+            &[Mishap::TlsBroken],
+        ),
+    ] {
+        let (receiver, mut sent) = greeting(said, end).await;
+        let client = trusting(Roots::mozilla());
+        let mishap = failed(&client, &receiver).await;
+        assert!(expected.contains(&mishap), "{said:?}: {mishap:?}");
+        let sent = sent.recv().await.unwrap();
+        let sent = String::from_utf8_lossy(&sent);
+        assert!(!sent.contains("secret") && !sent.contains("POST"));
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_that_stalls_runs_into_the_limit() {
+    for said in [b"".as_slice(), b"\x16", b"\x16\x03\x03\x40\x00\x02"] {
+        let (receiver, mut sent) = greeting(said, End::Stall).await;
+        let client = trusting(Roots::mozilla());
+        let hurried = Request {
+            time_limit: SHORT,
+            ..confidential(&receiver)
+        };
+        let report: Report = client.send(hurried).await.unwrap();
+        assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Securing)));
+        assert_eq!(fault(&report), Fault::Tls);
+        let sent = sent.recv().await.unwrap();
+        assert!(!String::from_utf8_lossy(&sent).contains("secret"));
+    }
+}

@@ -1,0 +1,453 @@
+//! Answers in every wrong shape, on a client that goes on working.
+//!
+//! Each shape is sent on a client's first connection. Whatever becomes of it, the request after it gets
+//! an answer, and its own: what a receiver said too much, too early or in the wrong framing never
+//! answers another request. And when all is over nothing is left: no socket, no task, no memory.
+
+use std::sync::Arc;
+
+use posthaste_core::classify::Fault;
+use posthaste_egress::{Client, Mishap, Report};
+use tokio::io::AsyncWriteExt;
+
+use crate::kit::*;
+
+/// What the request after the shape is answered with.
+const NEXT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext";
+
+/// What a receiver does when it has said its piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// It answers the next request as if nothing had been.
+    GoOn,
+    /// It says no more, and listens.
+    ShutDown,
+    /// It hangs up.
+    HangUp,
+    /// It slams the door.
+    Reset,
+}
+
+/// How the request has to end.
+#[derive(Clone, Debug, PartialEq)]
+enum Ends {
+    /// By an answer with this status and body.
+    Answered(u16, &'static [u8]),
+    /// By an answer with this status, and a connection that is not used again.
+    Closed(u16),
+    /// Without an answer, because of this.
+    Failed(Mishap),
+    /// Without an answer, in a way that depends on which packet is faster.
+    Broken,
+}
+
+use Ends::{Answered, Broken, Closed, Failed};
+use Then::{GoOn, HangUp, Reset, ShutDown};
+
+struct Shape {
+    said: Vec<u8>,
+    then: Then,
+    ends: Ends,
+}
+
+fn shape(said: impl AsRef<[u8]>, then: Then, ends: Ends) -> Shape {
+    Shape {
+        said: said.as_ref().to_vec(),
+        then,
+        ends,
+    }
+}
+
+fn head(lines: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\n{lines}\r\n").into_bytes()
+}
+
+fn chunked(rest: &str) -> Vec<u8> {
+    let mut said = head("transfer-encoding: chunked\r\n");
+    said.extend(rest.as_bytes());
+    said
+}
+
+/// Lengths that contradict each other, or are none.
+fn lengths() -> Vec<Shape> {
+    let malformed = || Failed(Mishap::Malformed);
+    let with = |lines: &str, body: &str| [head(lines), body.as_bytes().to_vec()].concat();
+    let both = "content-length: 3\r\ntransfer-encoding: chunked\r\n";
+    let both_turned = "transfer-encoding: chunked\r\ncontent-length: 3\r\n";
+    let two = "content-length: 2\r\ncontent-length: 3\r\n";
+    let same = "content-length: 2\r\ncontent-length: 2\r\n";
+    vec![
+        shape(
+            with(both, "5\r\nhello\r\n0\r\n\r\n"),
+            GoOn,
+            Answered(200, b"hello"),
+        ),
+        shape(
+            with(both_turned, "5\r\nhello\r\n0\r\n\r\n"),
+            GoOn,
+            Answered(200, b"hello"),
+        ),
+        shape(with(two, "ok"), GoOn, malformed()),
+        shape(with(same, "ok"), GoOn, Answered(200, b"ok")),
+        shape(
+            with("content-length: 2, 2\r\n", "ok"),
+            GoOn,
+            Answered(200, b"ok"),
+        ),
+        shape(with("content-length: 2, 3\r\n", "ok"), HangUp, malformed()),
+        shape(with("content-length: +2\r\n", "ok"), HangUp, malformed()),
+        shape(with("content-length: 0x2\r\n", "ok"), HangUp, malformed()),
+        shape(with("content-length: 2 2\r\n", "ok"), HangUp, malformed()),
+        shape(with("content-length: -1\r\n", "ok"), HangUp, malformed()),
+        shape(with("content-length: \r\n", "ok"), HangUp, malformed()),
+        shape(
+            with("content-length: 18446744073709551615\r\n", "ok"),
+            HangUp,
+            Failed(Mishap::HeadTooLarge),
+        ),
+        shape(
+            with("content-length: 18446744073709551616\r\n", "ok"),
+            HangUp,
+            malformed(),
+        ),
+        // More than was announced, and less.
+        shape(
+            with("content-length: 2\r\n", "okHTTP/1.1 500 No\r\n\r\n"),
+            GoOn,
+            Closed(200),
+        ),
+        shape(
+            with("content-length: 4\r\n", "ok"),
+            HangUp,
+            Failed(Mishap::ClosedMidAnswer),
+        ),
+        // Without a length an answer goes to the end of the connection.
+        shape(with("", "to the end"), HangUp, Closed(200)),
+        shape(
+            with("transfer-encoding: identity\r\n", "to the end"),
+            HangUp,
+            Closed(200),
+        ),
+        shape(
+            with("transfer-encoding: gzip\r\n", "to the end"),
+            HangUp,
+            Closed(200),
+        ),
+        shape(
+            with("transfer-encoding: xchunked\r\n", "to the end"),
+            HangUp,
+            Closed(200),
+        ),
+        shape(
+            with("transfer-encoding: chunked, identity\r\n", "0\r\n\r\n"),
+            HangUp,
+            Closed(200),
+        ),
+        shape(
+            with(
+                "transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n",
+                "0\r\n\r\n",
+            ),
+            GoOn,
+            Answered(200, b""),
+        ),
+        shape(
+            with("Transfer-Encoding: CHUNKED\r\n", "0\r\n\r\n"),
+            GoOn,
+            Answered(200, b""),
+        ),
+    ]
+}
+
+/// Chunks that are none.
+fn chunks() -> Vec<Shape> {
+    let malformed = || Failed(Mishap::Malformed);
+    vec![
+        shape(
+            chunked("5;a=b\r\nhello\r\n0\r\n\r\n"),
+            GoOn,
+            Answered(200, b"hello"),
+        ),
+        shape(chunked("0\r\nx: y\r\n\r\n"), GoOn, Answered(200, b"")),
+        shape(chunked("ffffffffffffffff0\r\nhello"), HangUp, malformed()),
+        shape(chunked("10000000000000000\r\nhello"), HangUp, malformed()),
+        shape(chunked("-5\r\nhello\r\n0\r\n\r\n"), HangUp, malformed()),
+        shape(chunked("0x5\r\nhello\r\n0\r\n\r\n"), HangUp, malformed()),
+        shape(chunked("\r\nhello\r\n0\r\n\r\n"), HangUp, malformed()),
+        shape(chunked("5\r\nhelloX\r\n0\r\n\r\n"), HangUp, malformed()),
+        shape(chunked("5\nhello\n0\n\n"), HangUp, malformed()),
+        shape(
+            chunked("5\r\nhello\r\n0\r\nHTTP/1.1 500 No\r\n\r\n"),
+            HangUp,
+            malformed(),
+        ),
+        shape(
+            chunked("5\r\nhello\r\n"),
+            HangUp,
+            Failed(Mishap::ClosedMidAnswer),
+        ),
+        shape(chunked("5\r\nhe"), HangUp, Failed(Mishap::ClosedMidAnswer)),
+        // A second answer after the last chunk.
+        shape(
+            chunked("5\r\nhello\r\n0\r\n\r\nHTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"),
+            GoOn,
+            Closed(200),
+        ),
+        shape(
+            chunked(&format!("0\r\nx: {}\r\n\r\n", "y".repeat(100_000))),
+            HangUp,
+            malformed(),
+        ),
+        shape(
+            chunked(&format!("5;{}\r\nhello", "y".repeat(100_000))),
+            HangUp,
+            malformed(),
+        ),
+    ]
+}
+
+/// Heads that are none.
+fn heads() -> Vec<Shape> {
+    let malformed = || Failed(Mishap::Malformed);
+    let many = format!("{}content-length: 0\r\n", "a: b\r\n".repeat(5_000));
+    let huge = format!("a: {}\r\ncontent-length: 0\r\n", "b".repeat(100_000));
+    vec![
+        shape("", HangUp, Failed(Mishap::ClosedBeforeAnswer)),
+        shape("hello world\r\n", HangUp, malformed()),
+        shape("<html>hello</html>", HangUp, malformed()),
+        shape("\0\0\0\0", HangUp, malformed()),
+        shape("GET / HTTP/1.1\r\n\r\n", HangUp, malformed()),
+        shape("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/0.9 200 OK\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/2.0 200 OK\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/3 200 OK\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 2OO OK\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 20 OK\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1  200 OK\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\na: b\0c\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\na: b\rc: d\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\na : b\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\n: b\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\na\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\na: b\r\n c\r\n\r\n", HangUp, malformed()),
+        shape("HTTP/1.1 200 OK\r\n a: b\r\n\r\n", HangUp, malformed()),
+        shape(head(&many), HangUp, Failed(Mishap::HeadTooLarge)),
+        shape(head(&huge), HangUp, Failed(Mishap::HeadTooLarge)),
+        shape(
+            "HTTP/1.1 200 OK\r\n",
+            HangUp,
+            Failed(Mishap::ClosedBeforeAnswer),
+        ),
+        // Old, and understood.
+        shape("HTTP/1.0 200 OK\r\n\r\nto the end", HangUp, Closed(200)),
+        shape(
+            "HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok",
+            GoOn,
+            Answered(200, b"ok"),
+        ),
+        shape(
+            "HTTP/1.1 200 OK\ncontent-length: 2\n\nok",
+            GoOn,
+            Answered(200, b"ok"),
+        ),
+    ]
+}
+
+/// Answers that have no body, and yet go on; several answers; none.
+fn endings() -> Vec<Shape> {
+    let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03bomb";
+    let bomb = head(&format!(
+        "content-encoding: gzip\r\ncontent-length: {}\r\n",
+        gzip.len()
+    ));
+    let second = "HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n";
+    vec![
+        shape("HTTP/1.1 204 No\r\n\r\n", GoOn, Answered(204, b"")),
+        shape(
+            "HTTP/1.1 204 No\r\ncontent-length: 5\r\n\r\nhello",
+            GoOn,
+            Closed(204),
+        ),
+        shape(
+            "HTTP/1.1 304 No\r\ncontent-length: 5\r\n\r\nhello",
+            GoOn,
+            Closed(304),
+        ),
+        shape(
+            "HTTP/1.1 204 No\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            GoOn,
+            Closed(204),
+        ),
+        shape(format!("{OK}{second}"), GoOn, Closed(200)),
+        shape(format!("{OK}{OK}{OK}"), GoOn, Closed(200)),
+        shape(format!("{OK}\r\n"), GoOn, Closed(200)),
+        shape(format!("{OK}\0"), GoOn, Closed(200)),
+        shape(
+            "HTTP/1.1 101 Other\r\nupgrade: x\r\n\r\nhello",
+            HangUp,
+            Closed(101),
+        ),
+        shape(
+            format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"),
+            GoOn,
+            Answered(200, b"ok"),
+        ),
+        shape(
+            format!("HTTP/1.1 103 Hints\r\nlink: </>\r\n\r\n{OK}"),
+            GoOn,
+            Answered(200, b"ok"),
+        ),
+        shape([bomb, gzip.to_vec()].concat(), GoOn, Answered(200, gzip)),
+        // Half-closed: before the answer, and after it.
+        shape("", ShutDown, Failed(Mishap::ClosedBeforeAnswer)),
+        shape(
+            "HTTP/1.1 200 O",
+            ShutDown,
+            Failed(Mishap::ClosedBeforeAnswer),
+        ),
+        shape(OK, ShutDown, Closed(200)),
+        shape("HTTP/1.1 200 OK\r\n\r\nto the end", ShutDown, Closed(200)),
+        shape(OK, HangUp, Closed(200)),
+        // Reset: before the answer, in its head, in its body.
+        shape("", Reset, Broken),
+        shape("HTTP/1.1 200 O", Reset, Broken),
+        shape(
+            "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nhalf",
+            Reset,
+            Broken,
+        ),
+        shape(chunked("5\r\nhel"), Reset, Broken),
+    ]
+}
+
+fn every_shape() -> Vec<Shape> {
+    [lengths(), chunks(), heads(), endings()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A receiver whose first connection has this shape, and whose others are in order.
+async fn shaped(shape: &Shape) -> Receiver {
+    let said: Arc<[u8]> = shape.said.clone().into();
+    let then = shape.then;
+    let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    Receiver::new(move |mut peer| {
+        let said = Arc::clone(&said);
+        let is_first = first.swap(false, std::sync::atomic::Ordering::SeqCst);
+        async move {
+            if is_first {
+                peer.hear().await?;
+                peer.say(&said).await?;
+                match then {
+                    GoOn => {}
+                    ShutDown => {
+                        peer.socket.shutdown().await.ok()?;
+                        peer.gone().await;
+                        return Some(());
+                    }
+                    HangUp => return Some(()),
+                    Reset => {
+                        peer.socket.set_zero_linger().ok()?;
+                        return Some(());
+                    }
+                }
+            }
+            loop {
+                peer.hear().await?;
+                peer.say(NEXT).await?;
+            }
+        }
+    })
+    .await
+}
+
+fn check(shape: &Shape, report: &Report, next: &Report) {
+    let said = String::from_utf8_lossy(&shape.said[..shape.said.len().min(200)]);
+    let told = format!("{said:?} {:?}: {report:?}", shape.then);
+    match &shape.ends {
+        Answered(code, body) => {
+            assert_eq!(status(report), *code, "{told}");
+            assert_eq!(report.snippet, *body, "{told}");
+            assert!(next.reused, "{told}");
+        }
+        Closed(code) => {
+            assert_eq!(status(report), *code, "{told}");
+            assert!(!next.reused, "{told}");
+        }
+        Failed(mishap) => {
+            assert_eq!(report.mishap.as_ref(), Some(mishap), "{told}");
+            assert_eq!(fault(report), Fault::Connection, "{told}");
+            assert!(!next.reused, "{told}");
+        }
+        Broken => {
+            assert_eq!(fault(report), Fault::Connection, "{told}");
+            assert!(!next.reused, "{told}");
+        }
+    }
+    assert_eq!(status(next), 200, "{told}");
+    assert_eq!(next.snippet, b"next", "{told}");
+}
+
+/// Sends two requests to a receiver of this shape.
+async fn meet(client: &Client, shape: &Shape) -> (Report, Report) {
+    let receiver = shaped(shape).await;
+    let report = post(client, &receiver.url()).await;
+    let next = post(client, &receiver.url()).await;
+    client.forget(&request(&receiver.url()).pool_key);
+    (report, next)
+}
+
+#[tokio::test]
+async fn every_shape_ends_as_it_should_and_the_next_request_gets_its_own_answer() {
+    let client = client();
+    for shape in every_shape() {
+        let (report, next) = meet(&client, &shape).await;
+        check(&shape, &report, &next);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_while_nobody_asks_ends_the_connection() {
+    // The second answer comes after the first one was taken, and before the next request is made.
+    let (tell, told) = tokio::sync::watch::channel(false);
+    let mut receiver = Receiver::new(move |mut peer| {
+        let mut told = told.clone();
+        async move {
+            peer.hear().await?;
+            peer.say(OK).await?;
+            told.wait_for(|told| *told).await.ok()?;
+            peer.say("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n")
+                .await?;
+            peer.gone().await;
+            Some(())
+        }
+    })
+    .await;
+    let client = client();
+    assert_eq!(status(&post(&client, &receiver.url()).await), 200);
+    assert_eq!(client.idle_connections(), 1);
+    tell.send(true).unwrap();
+    // The connection is closed without anybody asking for it.
+    receiver.ended().await;
+    let report = post(&client, &receiver.url()).await;
+    assert_eq!((status(&report), report.reused), (200, false));
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_any_of_them() {
+    let shapes = every_shape();
+    let client = client();
+    let mut footprint = Footprint::now();
+    for round in 0..12 {
+        for shape in &shapes {
+            let (report, next) = meet(&client, shape).await;
+            check(shape, &report, &next);
+        }
+        footprint.check(&client).await;
+        if round == 1 {
+            // By now everything is warm.
+            footprint = Footprint::now();
+        }
+    }
+}
