@@ -16,6 +16,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
@@ -27,6 +28,8 @@ const STREAM: u32 = 1;
 
 /// `:status: 200`, packed.
 const OK: &[u8] = &[0x88];
+/// `:status: 103`, packed.
+const EARLY_HINTS: &[u8] = b"\x08\x03103";
 const NO_ERROR: &[u8] = &[0, 0, 0, 0];
 const INTERNAL_ERROR: &[u8] = &[0, 0, 0, 2];
 const REFUSED_STREAM: &[u8] = &[0, 0, 0, 7];
@@ -75,7 +78,7 @@ macro_rules! endless {
             Box::pin(async move {
                 hear(&mut line).await?;
                 line.say($first).await?;
-                let many = $then.repeat(50);
+                let many = $then.repeat(500);
                 while line.say(&many).await.is_some() {
                     sleep(Duration::from_millis(1)).await;
                 }
@@ -166,12 +169,27 @@ pub(crate) fn in_http2() -> Vec<Fault> {
             ),
         ),
         fault(
+            "HTTP/2: a flood of interim answers",
+            broken,
+            endless!("", frame(HEADERS, END_HEADERS, STREAM, EARLY_HINTS)),
+        ),
+        fault(
             "HTTP/2: a flood of empty frames",
             broken,
             endless!(
                 frame(HEADERS, END_HEADERS, STREAM, OK),
                 frame(DATA, NONE, STREAM, b"")
             ),
+        ),
+        fault(
+            "HTTP/2: a flood of pings",
+            broken,
+            endless!("", frame(PING, NONE, 0, &[0; 8])),
+        ),
+        fault(
+            "HTTP/2: a flood of settings",
+            broken,
+            endless!("", frame(SETTINGS, NONE, 0, &[])),
         ),
     ]
 }

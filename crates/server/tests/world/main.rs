@@ -15,6 +15,7 @@ mod dns;
 mod docs;
 mod faults;
 mod frames;
+mod handshakes;
 mod names;
 mod namespace;
 mod ourselves;

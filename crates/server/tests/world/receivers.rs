@@ -19,6 +19,7 @@ use crate::authority::{Authority, VALID, self_signed_receiver};
 use crate::dns::addresses;
 use crate::docs::Table;
 use crate::faults::{self, Fault};
+use crate::handshakes;
 use crate::namespace::inside;
 use crate::outside::{Conduct, Ledger};
 use crate::program::{End, Ended, Footprint, World};
@@ -51,7 +52,7 @@ fn no_receiver_is_trusted_that_should_not_be() {
         "receivers::no_receiver_is_trusted_that_should_not_be",
         || {
             suffer("tls", |authority| {
-                [certificates(authority), faults::before_tls()]
+                [certificates(authority), handshakes::before_tls()]
                     .into_iter()
                     .flatten()
                     .collect()
