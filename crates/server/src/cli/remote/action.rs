@@ -108,6 +108,8 @@ pub enum Kind {
     Json,
     /// A text in a file.
     TextFile,
+    /// A secret in a file, without the end of its line.
+    SecretFile,
     /// Nothing is said with it: what is there goes away.
     Without,
 }
@@ -126,7 +128,7 @@ impl Kind {
             Kind::Headers => "HEADER",
             Kind::Policy => "POLICY",
             Kind::Truth => "BOOL",
-            Kind::Json | Kind::TextFile => "FILE",
+            Kind::Json | Kind::TextFile | Kind::SecretFile => "FILE",
             Kind::Without => "",
         }
     }
@@ -145,6 +147,7 @@ impl Kind {
             | Kind::Truth
             | Kind::Json
             | Kind::TextFile
+            | Kind::SecretFile
             | Kind::Without => false,
         }
     }
@@ -190,6 +193,10 @@ impl Kind {
                 Ok(text) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
+            Kind::SecretFile => match input::read_file(text) {
+                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).into()),
+                Err(error) => Err(error.to_string()),
+            },
             Kind::Without => Ok(Value::Null),
         }
     }
@@ -219,6 +226,7 @@ impl Kind {
             | Kind::Truth
             | Kind::Json
             | Kind::TextFile
+            | Kind::SecretFile
             | Kind::Without => values.into_iter().next_back().unwrap_or(Value::Null),
         }
     }

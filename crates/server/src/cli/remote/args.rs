@@ -252,7 +252,7 @@ fn argument(field: &'static Field) -> Arg {
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Read once, with the others: standard input is empty the second time.
-        Kind::Text | Kind::Json | Kind::TextFile => arg,
+        Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
         Kind::Without => arg.action(ArgAction::SetTrue),
     }
 }
@@ -278,7 +278,7 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
         let values: Result<Vec<Value>, String> =
             texts.map(|text| field.kind.read(text, now)).collect();
         let values = values.map_err(|why| {
-            let why = format!("--{}: {why}\n", field.name);
+            let why = format!("--{}: {why}", field.name);
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, why)
         })?;
         said.push((field, field.kind.joined(values)));
