@@ -287,6 +287,26 @@ fn secrets_come_from_files_and_pipes() {
 }
 
 #[test]
+fn what_contradicts_itself_is_not_sent() {
+    for line in [
+        "--auth-file - --no-auth",
+        "--client-certificate - --no-client-certificate",
+        "--client-key - --no-client-certificate",
+        // Whichever came second would find nothing.
+        "--auth-file - --client-key -",
+        "--client-certificate - --client-key -",
+        "--body - --auth-file -",
+    ] {
+        let server = Server::saying(&[(200, "{}")]);
+        let command = server.asked(&format!("endpoints update ep_1 {line}"));
+        let complaint = complaint(fed(command, b""), 2);
+        for flag in line.split(' ').filter(|word| word.starts_with("--")) {
+            assert!(complaint.contains(flag), "{complaint}");
+        }
+    }
+}
+
+#[test]
 fn a_secret_to_take_over_comes_without_the_end_of_its_line() {
     for (line, expected) in [
         (

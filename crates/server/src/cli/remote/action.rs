@@ -152,6 +152,11 @@ impl Kind {
         }
     }
 
+    /// Whether what is typed names a file.
+    pub fn is_file(self) -> bool {
+        matches!(self, Kind::Json | Kind::TextFile | Kind::SecretFile)
+    }
+
     /// Reads what was typed. A mistake says what would be right.
     pub fn read(self, text: &str, now: Timestamp) -> Result<Value, String> {
         match self {
