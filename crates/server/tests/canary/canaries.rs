@@ -35,6 +35,7 @@ pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ("proxy password", "CANARYproxyPass0q3v8x1m5n7b9c2d4", Secret),
     ("proxy answer", "CANARYproxyAnsw0q3v8x1m5n7b9c2d4", Private),
     ("password", "CANARYpassword0q3v8x1m5n7b9c2d4f", Secret),
+    ("key as a name", "CANARYkeyAsName0q3v8x1m5n7b9c2d4", Secret),
     ("bearer token", "CANARYbearerTok0q3v8x1m5n7b9c2d4", Secret),
     ("client secret", "CANARYclientSec0q3v8x1m5n7b9c2d4", Secret),
     ("fetched token", "CANARYfetchedTo0q3v8x1m5n7b9c2d4", Secret),

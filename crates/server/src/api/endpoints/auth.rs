@@ -249,7 +249,11 @@ fn at_fault(error: IdentityError) -> &'static str {
 /// What may be seen of `auth`.
 pub(super) fn shown(auth: &Auth) -> Value {
     match auth {
-        Auth::Basic { username, .. } => json!({"kind": "basic", "username": username}),
+        // Where there is no password the name is the key.
+        Auth::Basic { username, password } => {
+            let username = Some(username).filter(|_| !password.is_empty());
+            json!({"kind": "basic", "username": username})
+        }
         Auth::Bearer { .. } => json!({"kind": "bearer"}),
         Auth::OAuth2(OAuth2 {
             token_url,
