@@ -92,6 +92,12 @@ impl<L> Rota<L> {
         self.waiting.retain(|(_, lookup)| is_wanted(lookup));
     }
 
+    /// Whether nobody waits.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The next lookup that may begin, and its zone. It has then begun.
     pub(crate) fn begin(&mut self, now: Instant) -> Option<(String, L)> {
         if self.waiting.is_empty() || self.running >= MAX_RUNNING {
