@@ -516,7 +516,7 @@ mod tests {
         let waiting: Vec<_> = runtime.block_on(async {
             let join = |nth| desk.join(&format!("{nth}.{nth}-tarpit.example"));
             let waiting = (0..5_000).map(join).collect();
-            for _ in 0..MAX_LOOKUPS {
+            for _ in 0..rota::MAX_UNPROVEN {
                 tarpit.stuck.recv().await.unwrap();
             }
             waiting
