@@ -32,9 +32,7 @@ pub(crate) struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IdentityError {
     /// No certificate in the PEM.
-    #[error(
-        "holds no certificate; it should be PEM, the receiver's own first, its issuers after it"
-    )]
+    #[error("holds no certificate; it should be PEM, the client's own first, its issuers after it")]
     NoCertificate,
     /// One of the certificates is none. The count begins at 1.
     #[error("certificate {0} cannot be read")]

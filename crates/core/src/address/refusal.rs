@@ -37,7 +37,7 @@ pub enum Refusal {
     /// `user:password@`, or an empty one.
     #[error(
         "the URL must not have a user name or password before the host; \
-         use the endpoint's headers instead"
+         use the endpoint's `auth` instead"
     )]
     UserInfo,
     /// Not a URL.

@@ -82,8 +82,8 @@ pub enum KeyError {
     },
     /// An opaque secret that is too short or too long.
     #[error(
-        "an opaque secret must be {MIN_OPAQUE_BYTES} to {MAX_OPAQUE_BYTES} bytes, \
-         not {length_bytes}"
+        "one that does not begin with whsec_ or whsk_ must be {MIN_OPAQUE_BYTES} to \
+         {MAX_OPAQUE_BYTES} bytes, not {length_bytes}"
     )]
     OpaqueLength {
         /// Its length.

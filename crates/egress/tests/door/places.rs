@@ -191,3 +191,22 @@ async fn a_literal_takes_the_same_way() {
         assert_eq!(fault(&report), Fault::UnsafeDestination, "{host}");
     }
 }
+
+#[tokio::test]
+async fn of_a_thousand_addresses_every_one_is_vetted_and_few_are_tried() {
+    let receiver = Receiver::answering(OK).await;
+    let url = receiver.named("http", NAME);
+    let many: Vec<String> = (1..1_000)
+        .map(|nth| format!("127.0.{}.{}", nth / 250, nth % 250 + 1))
+        .collect();
+    let many = many.join(" ");
+    // The last one of them.
+    let client = resolving(&[&format!("{many} 10.0.0.1")]);
+    check_unsafe(&post(&client, &url).await, ForbiddenAddress::Private);
+    assert_eq!(receiver.connections(), 0);
+    // Nobody listens at any of them, and it is over after a few.
+    let report = post(&resolving(&[&many]), &url).await;
+    assert_eq!(report.mishap, Some(Mishap::Refused));
+    let report = post(&resolving(&[&format!("127.0.0.1 {many}")]), &url).await;
+    assert_eq!(status(&report), 200);
+}

@@ -3,7 +3,7 @@
 //! However it ends, by an answer, a fault of ours, a panic or because the server stops, exactly one
 //! [`Return`] is put in the inbox.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
@@ -17,6 +17,7 @@ use posthaste_egress::{Client, Report, Request};
 use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
 use super::cards::{Card, House, Outfit, Unfit};
+use super::complaint::Complaints;
 use super::echo::Told;
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
@@ -55,6 +56,7 @@ pub(super) struct Depot {
     pub(super) house: Arc<House>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) clock: Clock,
+    pub(super) complaints: Mutex<Complaints>,
 }
 
 /// One attempt to be made, with what is at hand for it.
@@ -95,12 +97,22 @@ impl Depot {
         let attempt = errand.attempt;
         match self.deliver(errand).await {
             Ok(ran) => promise.returned = Some(ran),
-            Err(why) => tracing::error!(
+            Err(why) => self.complain(&attempt, &why),
+        }
+    }
+
+    fn complain(&self, attempt: &Attempt, why: &str) {
+        let now = self.clock.now().tick;
+        let complaints = self.complaints.lock();
+        let mut complaints = complaints.unwrap_or_else(PoisonError::into_inner);
+        if let Some(others) = complaints.tell(now, why) {
+            tracing::error!(
                 endpoint = %attempt.endpoint,
                 delivery = %attempt.delivery,
                 error = %why,
+                others,
                 "an attempt could not be made; it is not counted and will be made again"
-            ),
+            );
         }
     }
 

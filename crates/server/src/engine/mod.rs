@@ -21,6 +21,7 @@
 
 mod cards;
 mod chronicle;
+mod complaint;
 mod courier;
 mod decrees;
 mod echo;

@@ -1,6 +1,6 @@
 //! The task that owns the dispatcher.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
@@ -113,6 +113,7 @@ impl Shell {
                 house: Arc::new(house),
                 inbox: engine.shared.inbox.clone(),
                 clock: settings.clock.clone(),
+                complaints: Mutex::default(),
             }),
             dispatcher: Dispatcher::new(settings.limits, settings.dice),
             chronicle: Chronicle::new(settings.observe, settings.clock),

@@ -71,6 +71,11 @@ fn every_auth() -> Vec<(Value, Value)> {
     vec![
         (Value::Null, Value::Null),
         (basic(), json!({"kind": "basic", "username": "ann"})),
+        // Services that want a key and nothing else take it as the name.
+        (
+            json!({"kind": "basic", "username": CANARY, "password": ""}),
+            json!({"kind": "basic", "username": null}),
+        ),
         (bearer(), json!({"kind": "bearer"})),
         (
             oauth2(),
@@ -283,10 +288,14 @@ async fn every_mistake_in_auth_has_its_field_and_no_secret_is_quoted() {
 #[tokio::test]
 async fn either_of_name_and_password_may_be_empty_and_both_may_have_accents() {
     let world = world().await;
-    for (username, password) in [("key", ""), ("", "key"), ("Zoë", "pässwörd: ☃")] {
+    for (username, password, shown) in [
+        ("key", "", Value::Null),
+        ("", "key", json!("")),
+        ("Zoë", "pässwörd: ☃", json!("Zoë")),
+    ] {
         let auth = json!({"kind": "basic", "username": username, "password": password});
         let (made, _) = made(&world, json!({"auth": auth})).await;
-        assert_eq!(made.json["auth"]["username"], username);
+        assert_eq!(made.json["auth"]["username"], shown);
     }
 }
 

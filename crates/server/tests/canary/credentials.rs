@@ -62,9 +62,12 @@ pub(crate) async fn use_all(life: &mut Life) {
     };
     let basic =
         json!({"kind": "basic", "username": "me", "password": life.canaries.plant("password")});
+    let key =
+        json!({"kind": "basic", "username": life.canaries.plant("key as a name"), "password": ""});
     let bearer = json!({"kind": "bearer", "token": life.canaries.plant("bearer token")});
     let cases = [
         ("/hook", "succeeded", basic.clone()),
+        ("/hook", "succeeded", key),
         ("/hook", "succeeded", bearer.clone()),
         ("/hook", "succeeded", oauth2("/token", "basic")),
         ("/hook", "succeeded", oauth2("/token", "body")),

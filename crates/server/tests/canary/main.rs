@@ -22,6 +22,7 @@ mod credentials;
 mod panics;
 mod places;
 mod program;
+mod proxied;
 mod starts;
 mod story;
 #[path = "../program/support/mod.rs"]

@@ -28,34 +28,37 @@ pub(crate) struct Program {
     /// Where its words lie: apart, as they are searched apart.
     words: PathBuf,
     setting: Setting,
-    admin_key: String,
-    master_key: String,
+    secrets: Secrets,
     starts: u32,
+}
+
+/// What it is told at the start that nobody else may know.
+#[derive(Clone)]
+pub(crate) struct Secrets {
+    /// The key that reaches everything.
+    pub(crate) admin_key: String,
+    /// What it seals with, where it does not make that itself.
+    pub(crate) master_key: String,
+    /// The proxy that everything goes through, if there is one.
+    pub(crate) proxy: Option<String>,
 }
 
 impl Program {
     /// Starts a server on a new store.
-    pub(crate) fn start(
-        root: &Path,
-        setting: Setting,
-        admin_key: &str,
-        master_key: &str,
-    ) -> Program {
+    pub(crate) fn start(root: &Path, setting: Setting, secrets: Secrets) -> Program {
         let directory = root.join("store");
         let words = root.join("words");
         for folder in [&directory, &words] {
-            std::fs::create_dir(folder).expect("a folder");
+            std::fs::create_dir_all(folder).expect("a folder");
         }
-        let parts = (&*directory, &*words, setting, admin_key, master_key);
-        let (child, address) = launch(parts, 0);
+        let (child, address) = launch(&directory, &words, setting, &secrets, 0);
         Program {
             child,
             address,
             directory,
             words,
             setting,
-            admin_key: admin_key.to_owned(),
-            master_key: master_key.to_owned(),
+            secrets,
             starts: 1,
         }
     }
@@ -76,14 +79,9 @@ impl Program {
 
     /// Starts it again.
     pub(crate) fn restart(&mut self) {
-        let parts = (
-            &*self.directory,
-            &*self.words,
-            self.setting,
-            &*self.admin_key,
-            &*self.master_key,
-        );
-        (self.child, self.address) = launch(parts, self.starts);
+        let (directory, words) = (&self.directory, &self.words);
+        let started = launch(directory, words, self.setting, &self.secrets, self.starts);
+        (self.child, self.address) = started;
         self.starts += 1;
     }
 
@@ -135,10 +133,11 @@ fn files_in(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-type Parts<'a> = (&'a Path, &'a Path, Setting, &'a str, &'a str);
-
 fn launch(
-    (directory, words, setting, admin_key, master_key): Parts<'_>,
+    directory: &Path,
+    words: &Path,
+    setting: Setting,
+    secrets: &Secrets,
     number: u32,
 ) -> (Child, String) {
     let errors = File::create(words.join(format!("stderr-{number}"))).expect("a file");
@@ -152,15 +151,18 @@ fn launch(
         ))
         .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
         .args(["--log-level", "trace", "--grace", "1s"])
-        .env("POSTHASTE_ADMIN_KEY", admin_key)
+        .env("POSTHASTE_ADMIN_KEY", &secrets.admin_key)
         .env("RUST_BACKTRACE", "full")
         .current_dir(directory)
         .stdout(Stdio::piped())
         .stderr(errors);
+    if let Some(proxy) = &secrets.proxy {
+        command.env("POSTHASTE_EGRESS_PROXY", proxy);
+    }
     match setting {
         Setting::Human => {
             command.args(["--log-format", "human"]);
-            command.env("POSTHASTE_MASTER_KEY", master_key);
+            command.env("POSTHASTE_MASTER_KEY", &secrets.master_key);
         }
         Setting::Json => {
             command.args(["--log-format", "json"]);

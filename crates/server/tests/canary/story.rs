@@ -10,9 +10,9 @@ use tokio::net::TcpListener;
 use super::caller::Caller;
 use super::canaries::Canaries;
 use super::places::Search;
-use super::program::{Program, Setting};
+use super::program::{Program, Secrets, Setting};
 use super::support::{Answer, Receiver};
-use super::{credentials, wrong};
+use super::{credentials, proxied, wrong};
 
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
 const EVENTS: &str = "/v1/tenants/acme/events";
@@ -128,16 +128,23 @@ impl Life {
     }
 }
 
+/// What a server is told at the start.
+pub(crate) fn secrets(canaries: &Canaries, proxy: Option<String>) -> Secrets {
+    Secrets {
+        admin_key: canaries.plant("admin key").to_owned(),
+        master_key: BASE64_STANDARD.encode(canaries.plant("master key")),
+        proxy,
+    }
+}
+
 async fn begin(setting: Setting, root: &std::path::Path) -> Life {
     let mut canaries = Canaries::new();
-    let admin_key = canaries.plant("admin key");
-    let master_key = BASE64_STANDARD.encode(canaries.plant("master key"));
-    let program = Program::start(root, setting, admin_key, &master_key);
+    let program = Program::start(root, setting, secrets(&canaries, None));
     if setting == Setting::Json {
         add_master_keys(&mut canaries, &program);
     }
     let receiver = talkative(&canaries).await;
-    let mut admin = Caller::new(&program.address, admin_key);
+    let mut admin = Caller::new(&program.address, canaries.plant("admin key"));
     admin
         .post("/v1/tenants", json!({"id": "acme"}))
         .await
@@ -369,6 +376,7 @@ async fn live(setting: Setting) {
     search.store(&life.canaries, &life.program, "at the end");
     search.words(&life.canaries, &life.program);
     search.problems(&life.canaries, &life.admin);
+    proxied::live(&life.canaries, setting, &root.path().join("proxied")).await;
     life.canaries.assert_all_planted();
     search.assert_clean();
 }

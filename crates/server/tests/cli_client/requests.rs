@@ -287,6 +287,47 @@ fn secrets_come_from_files_and_pipes() {
 }
 
 #[test]
+fn what_contradicts_itself_is_not_sent() {
+    for line in [
+        "--auth-file - --no-auth",
+        "--client-certificate - --no-client-certificate",
+        "--client-key - --no-client-certificate",
+        // Whichever came second would find nothing.
+        "--auth-file - --client-key -",
+        "--client-certificate - --client-key -",
+        "--body - --auth-file -",
+    ] {
+        let server = Server::saying(&[(200, "{}")]);
+        let command = server.asked(&format!("endpoints update ep_1 {line}"));
+        let complaint = complaint(fed(command, b""), 2);
+        for flag in line.split(' ').filter(|word| word.starts_with("--")) {
+            assert!(complaint.contains(flag), "{complaint}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_to_take_over_comes_without_the_end_of_its_line() {
+    for (line, expected) in [
+        (
+            "endpoints create https://a.example --signature-style github --secret-file -",
+            json!({
+                "url": "https://a.example", "signature_style": "github",
+                "secret": "It's a Secret to Everybody",
+            }),
+        ),
+        (
+            "endpoints rotate-secret ep_1 --secret-file -",
+            json!({"secret": "It's a Secret to Everybody"}),
+        ),
+    ] {
+        let server = Server::saying(&[(200, "{}")]);
+        answer(fed(server.asked(line), b"It's a Secret to Everybody\r\n"));
+        assert_eq!(server.only().json(), expected);
+    }
+}
+
+#[test]
 fn a_payload_goes_through_a_pipe_as_it_is() {
     let server = Server::saying(&[(202, "{}")]);
     let payload = "{ \"n\" : 12345678901234567890123,\n\"a\":\"\\u00e9\" }";

@@ -49,6 +49,14 @@ async fn the_server_is_not_registered_with_itself() {
                 );
             }
         }
+        // Nor is it asked for tokens.
+        let itself = format!("http://127.0.0.1:{}/token", port_of(&server));
+        let auth =
+            json!({"kind": "oauth2", "token_url": itself, "client_id": "a", "client_secret": "b"});
+        let fields = json!({"url": receiver.url(), "auth": auth});
+        let refused = api.call("POST", ENDPOINTS, Some(&fields)).await.expect(422);
+        assert_eq!(refused["code"], "unsafe_destination", "{listen}");
+        assert_eq!(refused["errors"][0]["field"], "auth.token_url", "{listen}");
         // Its neighbours on this machine hear from it as before.
         api.event("acme", json!({"type": "a", "payload": {}})).await;
         receiver.arrivals(1).await;

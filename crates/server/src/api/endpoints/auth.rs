@@ -4,7 +4,7 @@
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Timestamp;
-use posthaste_egress::IdentityError;
+use posthaste_egress::{IdentityError, refuse_own};
 use serde_json::{Value, json};
 
 use super::form::refusal_code;
@@ -115,8 +115,8 @@ fn token_url(
 ) -> Option<String> {
     inner.need("token_url");
     let url = inner.text("token_url")?;
-    match Destination::parse(url, rules) {
-        Ok(_) => Some(url.to_owned()),
+    match Destination::parse(url, rules).and_then(|to| refuse_own(rules, &to)) {
+        Ok(()) => Some(url.to_owned()),
         Err(refusal) => {
             inner.wrong("token_url", refusal.to_string());
             *refused = Some(refusal_code(&refusal));
@@ -249,7 +249,11 @@ fn at_fault(error: IdentityError) -> &'static str {
 /// What may be seen of `auth`.
 pub(super) fn shown(auth: &Auth) -> Value {
     match auth {
-        Auth::Basic { username, .. } => json!({"kind": "basic", "username": username}),
+        // Where there is no password the name is the key.
+        Auth::Basic { username, password } => {
+            let username = Some(username).filter(|_| !password.is_empty());
+            json!({"kind": "basic", "username": username})
+        }
         Auth::Bearer { .. } => json!({"kind": "bearer"}),
         Auth::OAuth2(OAuth2 {
             token_url,

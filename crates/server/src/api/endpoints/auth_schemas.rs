@@ -63,7 +63,7 @@ pub(super) fn shown_auth() -> Value {
             {"type": "null"},
             object(&["kind", "username"], json!({
                 "kind": {"const": "basic"},
-                "username": {"type": "string"},
+                "username": {"type": ["string", "null"], "description": "`null` where the password is empty: then the name is the secret."},
             })),
             object(&["kind"], json!({"kind": {"const": "bearer"}})),
             object(

@@ -174,7 +174,7 @@ fn writable() -> Value {
         },
         "signature_style": {
             "anyOf": [{"enum": auth_schemas::styles()}, {"type": "null"}],
-            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both need an hmac secret.",
+            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both need an hmac secret. `x-hub-signature-256` has room for one signature: it is the newest secret's, whatever the overlap of a rotation.",
         },
         "auth": auth_schemas::auth(),
         "client_certificate": auth_schemas::certificate(),

@@ -108,6 +108,8 @@ pub enum Kind {
     Json,
     /// A text in a file.
     TextFile,
+    /// A secret in a file, without the end of its line.
+    SecretFile,
     /// Nothing is said with it: what is there goes away.
     Without,
 }
@@ -126,7 +128,7 @@ impl Kind {
             Kind::Headers => "HEADER",
             Kind::Policy => "POLICY",
             Kind::Truth => "BOOL",
-            Kind::Json | Kind::TextFile => "FILE",
+            Kind::Json | Kind::TextFile | Kind::SecretFile => "FILE",
             Kind::Without => "",
         }
     }
@@ -145,8 +147,14 @@ impl Kind {
             | Kind::Truth
             | Kind::Json
             | Kind::TextFile
+            | Kind::SecretFile
             | Kind::Without => false,
         }
+    }
+
+    /// Whether what is typed names a file.
+    pub fn is_file(self) -> bool {
+        matches!(self, Kind::Json | Kind::TextFile | Kind::SecretFile)
     }
 
     /// Reads what was typed. A mistake says what would be right.
@@ -190,6 +198,10 @@ impl Kind {
                 Ok(text) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
+            Kind::SecretFile => match input::read_file(text) {
+                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).into()),
+                Err(error) => Err(error.to_string()),
+            },
             Kind::Without => Ok(Value::Null),
         }
     }
@@ -219,6 +231,7 @@ impl Kind {
             | Kind::Truth
             | Kind::Json
             | Kind::TextFile
+            | Kind::SecretFile
             | Kind::Without => values.into_iter().next_back().unwrap_or(Value::Null),
         }
     }

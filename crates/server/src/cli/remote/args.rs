@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::action::{Action, Field, Kind, Place, Resource, Shape};
 use super::catalogue::{EVENTS_NAME, RESOURCES};
 use super::send::{BatchArgs, SendArgs};
+use crate::cli::output::STANDARD;
 use crate::clock::Clock;
 
 /// Where the server is, and how to speak to it. Its debug form does not show the key.
@@ -201,6 +202,7 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
         Place::Body(_) | Place::Bare(..) => true,
         Place::Query(_) => false,
     });
+    let argument = |field| argument(field).conflicts_with_all(rivals(field, action.fields));
     command = command.args(action.fields.iter().map(argument));
     if bodied {
         let body = Arg::new(BODY).long(BODY).value_name("FILE");
@@ -223,6 +225,23 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
 pub fn examples(lines: &[&str]) -> String {
     let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
     format!("Examples:{lines}")
+}
+
+/// What contradicts a field that takes something away: whatever sets it, or a part of it.
+fn rivals(field: &'static Field, all: &'static [Field]) -> Vec<&'static str> {
+    let place = |field: &Field| match field.place {
+        Place::Body(place) | Place::Bare(place, _) => Some(place),
+        Place::Query(_) => None,
+    };
+    let Some(removed) = place(field).filter(|_| matches!(field.kind, Kind::Without)) else {
+        return Vec::new();
+    };
+    let sets = |other: &&Field| {
+        let within = place(other).and_then(|place| place.strip_prefix(removed));
+        within.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let others = all.iter().filter(|other| other.name != field.name);
+    others.filter(sets).map(|other| other.name).collect()
 }
 
 fn argument(field: &'static Field) -> Arg {
@@ -252,7 +271,7 @@ fn argument(field: &'static Field) -> Arg {
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Read once, with the others: standard input is empty the second time.
-        Kind::Text | Kind::Json | Kind::TextFile => arg,
+        Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
         Kind::Without => arg.action(ArgAction::SetTrue),
     }
 }
@@ -262,9 +281,36 @@ fn reader(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
 }
 
+/// Whoever reads standard input second finds it empty, and would send that.
+fn refuse_second_reader(action: &'static Action, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let from_files = |field: &&Field| field.kind.is_file();
+    let names = action.fields.iter().filter(from_files);
+    let names = names.map(|field| field.name).chain([BODY]);
+    let reads = |name: &&str| {
+        let text = matches.try_get_one::<String>(name).ok().flatten();
+        text.is_some_and(|text| text == STANDARD)
+    };
+    let readers: Vec<String> = names
+        .filter(reads)
+        .map(|name| format!("--{name}"))
+        .collect();
+    if readers.len() < 2 {
+        return Ok(());
+    }
+    let why = format!(
+        "{}: standard input can be read once only; put the others into files",
+        readers.join(" and ")
+    );
+    Err(clap::Error::raw(
+        clap::error::ErrorKind::ArgumentConflict,
+        why,
+    ))
+}
+
 fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::Error> {
     let now = Clock::system().wall();
     let mut said = Vec::new();
+    refuse_second_reader(action, matches)?;
     for field in action.fields {
         if let Kind::Without = field.kind {
             if matches.get_flag(field.name) {
@@ -278,7 +324,7 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
         let values: Result<Vec<Value>, String> =
             texts.map(|text| field.kind.read(text, now)).collect();
         let values = values.map_err(|why| {
-            let why = format!("--{}: {why}\n", field.name);
+            let why = format!("--{}: {why}", field.name);
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, why)
         })?;
         said.push((field, field.kind.joined(values)));

@@ -255,11 +255,25 @@ async fn a_401_to_a_kept_token_is_tried_again_with_a_fresh_one() {
         gate.saw("authorization"),
         ["Bearer t1", "Bearer t1", "Bearer t2"]
     );
-    // To one that was fetched for this very attempt it is an answer like any other.
+}
+
+#[tokio::test]
+async fn a_401_to_a_fresh_token_is_an_answer_like_any_other() {
+    let world = World::start().await;
+    let (gate, server) = (Gate::start().await, TokenServer::start().await);
+    world.authorized(gate.url(), oauth2(&server)).await;
     gate.judge(|_| 401);
-    let third = world.events(1).await[0];
-    world.until(third, Status::Failed).await;
-    assert_eq!(gate.saw("authorization")[3..], ["Bearer t2", "Bearer t3"]);
+    let first = world.events(1).await[0];
+    let shown = world.until(first, Status::Failed).await;
+    assert_eq!(shown.delivery.facts().attempts, 1);
+    // The next one cannot know whether the token has been taken back since.
+    let second = world.events(1).await[0];
+    let shown = world.until(second, Status::Failed).await;
+    assert_eq!(shown.delivery.facts().attempts, 2);
+    assert_eq!(
+        gate.saw("authorization"),
+        ["Bearer t1", "Bearer t1", "Bearer t2"]
+    );
 }
 
 #[tokio::test]

@@ -201,6 +201,37 @@ async fn one_that_was_rejected_or_forgotten_is_not_lent_again() {
 }
 
 #[tokio::test]
+async fn what_was_asked_for_before_does_not_end_what_is_asked_for_now() {
+    let office = Office::open();
+    let server = TokenServer::start().await;
+    let grant = office.grant(&server.url(), 1);
+    server.answers.send_replace(false);
+    // The first fetch comes to nothing, and somebody waits until it does.
+    let (tokens, asking) = (office.tokens.clone(), grant.clone());
+    let brief = Duration::from_millis(500);
+    tokio::spawn(async move { tokens.lend(&asking, brief).await });
+    server.asked(1).await;
+    let mut waiting = Box::pin(office.tokens.lend(&grant, LIMIT));
+    let _ = timeout(Duration::ZERO, &mut waiting).await;
+    // The endpoint's URL is changed, which leaves its credentials as they were.
+    office.tokens.forget(grant.key);
+    let (tokens, asking) = (office.tokens.clone(), grant.clone());
+    let second = tokio::spawn(async move { tokens.lend(&asking, LIMIT).await });
+    server.asked(2).await;
+    let old = timeout(PATIENCE, waiting).await.expect("it ends");
+    assert!(matches!(old, Err(Absent::Theirs(_))), "{old:?}");
+    // The second is still under way, and is waited for.
+    let mut third = Box::pin(office.tokens.lend(&grant, LIMIT));
+    let early = timeout(Duration::ZERO, &mut third).await;
+    assert!(early.is_err(), "{early:?}");
+    server.answers.send_replace(true);
+    for lent in [second.await.unwrap(), third.await] {
+        assert_eq!(lent.expect("a token").header, "Bearer t2");
+    }
+    assert_eq!(server.count(), 2);
+}
+
+#[tokio::test]
 async fn a_server_that_fails_is_left_in_peace_for_a_growing_time() {
     let office = Office::open();
     let server = TokenServer::start().await;

@@ -7,7 +7,8 @@
 //! - **Renewed before it ends.** While a token still works, its successor is fetched beside the
 //!   deliveries, and none of them waits.
 //! - **A dead server is left in peace.** A failure is remembered for a growing time, and whoever asks
-//!   meanwhile is told of it.
+//!   meanwhile is told of it. So is one whose tokens no receiver takes: they are used for a growing time
+//!   before another is asked for.
 //! - **Through the one door.** Fetches leave by the client that deliveries leave by, with the same rules
 //!   and a time limit.
 //! - **Nothing told.** Of what a server answers, only the status and the error codes of the standard are
@@ -134,8 +135,9 @@ impl Tokens {
 
     /// The receiver did not take this token: the next one who asks gets another.
     pub(super) fn rejected(&self, key: TokenKey, lent: &Lent) {
+        let now = self.clock.now().tick;
         if let Some(place) = self.places().get_mut(&key) {
-            place.shelf.rejected(lent.serial);
+            place.shelf.rejected(now, lent.serial);
         }
     }
 
@@ -204,20 +206,21 @@ struct Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
+        let now = self.tokens.clock.now().tick;
+        let mut places = self.tokens.places();
+        // Who changed the endpoint meanwhile has cleared the shelf, and on a new one another fetch may be
+        // under way already. Those who wait for this one are served all the same.
+        let awaited = |place: &&mut Place| {
+            let news = place.news.as_ref();
+            news.is_some_and(|news| news.same_channel(&self.tell.subscribe()))
+        };
+        let place = places.get_mut(&self.key).filter(awaited);
+        let mut cleared = Shelf::default();
+        let shelf = place.map_or(&mut cleared, |place| &mut place.shelf);
         let news = match self.ended.take() {
-            Some(ended) => {
-                let now = self.tokens.clock.now().tick;
-                let mut places = self.tokens.places();
-                // Who changed the endpoint meanwhile has cleared the shelf; those who wait are served.
-                let mut cleared = Shelf::default();
-                let place = places.get_mut(&self.key);
-                let shelf = place.map_or(&mut cleared, |place| &mut place.shelf);
-                shelf.fetched(self.asked_at, now, ended)
-            }
+            Some(ended) => shelf.fetched(self.asked_at, now, ended),
             None => {
-                if let Some(place) = self.tokens.places().get_mut(&self.key) {
-                    place.shelf.fell_over();
-                }
+                shelf.fell_over();
                 Err(fell_over())
             }
         };

@@ -16,6 +16,11 @@ pub(super) const FIRST_PAUSE: Span = Span::from_secs(1);
 /// The longest a failure is remembered, whatever the server asks for.
 pub(super) const MAX_PAUSE: Span = Span::from_secs(60);
 
+/// How many tokens in a row may be rejected before the next has to last.
+pub(super) const FREE_REJECTIONS: u32 = 3;
+/// The longest a token is used although receivers do not take it.
+pub(super) const MAX_REJECTED: Span = Span::from_secs(10);
+
 /// A token, for one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Lent {
@@ -70,11 +75,14 @@ pub(super) struct Shelf {
     fetching: bool,
     trouble: Option<Trouble>,
     serial: u64,
+    /// How many tokens in a row were soon rejected.
+    rejections: u32,
 }
 
 #[derive(Debug)]
 struct Held {
     lent: Lent,
+    since: Tick,
     renew_at: Tick,
     ends_at: Tick,
 }
@@ -129,6 +137,7 @@ impl Shelf {
                 let until_renewal = lifetime.as_millis() - margin.as_millis();
                 self.held = Some(Held {
                     lent: lent.clone(),
+                    since: now,
                     renew_at: asked_at.after(Span::from_millis(until_renewal)),
                     ends_at: asked_at.after(lifetime),
                 });
@@ -156,9 +165,25 @@ impl Shelf {
         self.fetching = false;
     }
 
-    /// A receiver did not take this token. Its successor, if there is one by now, stays.
-    pub(super) fn rejected(&mut self, serial: u64) {
-        self.held.take_if(|held| held.lent.serial == serial);
+    /// A receiver did not take this token. Its successor, if there is one by now, stays. Where one after
+    /// the other is rejected, another would hardly fare better: then each has to last longer than the one
+    /// before, until one is taken for a while.
+    pub(super) fn rejected(&mut self, now: Tick, serial: u64) {
+        let Some(held) = self.held.as_ref().filter(|held| held.lent.serial == serial) else {
+            return;
+        };
+        let age = now.since(held.since);
+        if age >= MAX_PAUSE {
+            self.rejections = 0;
+        }
+        let least = match self.rejections.checked_sub(FREE_REJECTIONS) {
+            None => Span::ZERO,
+            Some(before) => pause(before).min(MAX_REJECTED),
+        };
+        if age >= least {
+            self.rejections = self.rejections.saturating_add(1);
+            self.held = None;
+        }
     }
 
     /// Whether somebody is fetching.
@@ -317,12 +342,45 @@ mod tests {
         let Advice::Use(old) = shelf.advise(Tick(6_000)) else {
             panic!("there is one");
         };
-        shelf.rejected(old.serial);
+        shelf.rejected(Tick(6_000), old.serial);
         assert_eq!(shelf.advise(Tick(6_000)), Advice::Fetch);
         let _ = shelf.fetched(Tick(6_000), Tick(6_000), got("two", Some(3_600)));
         // Another delivery went out with the old one too, and hears only now.
-        shelf.rejected(old.serial);
+        shelf.rejected(Tick(6_000), old.serial);
         assert!(uses(&mut shelf, 6_001));
+    }
+
+    #[test]
+    fn a_receiver_that_takes_no_token_does_not_wear_the_server_out() {
+        let mut shelf = holding(Some(3_600));
+        let mut fetches = 0;
+        // A thousand seconds, and ten rejections in each of them.
+        for now in (5_000..1_005_000).step_by(100).map(Tick) {
+            match shelf.advise(now) {
+                Advice::Use(lent) => shelf.rejected(now, lent.serial),
+                Advice::Fetch => {
+                    fetches += 1;
+                    let _ = shelf.fetched(now, now, got("another", Some(3_600)));
+                }
+                other @ (Advice::Renew(_) | Advice::Wait | Advice::Fail(_)) => {
+                    panic!("{other:?}")
+                }
+            }
+        }
+        // Three at once, then after 1, 2, 4, 8 and from there on every 10 seconds.
+        assert!((100..=110).contains(&fetches), "{fetches}");
+        // One that was taken for a while and is not any more is replaced at once.
+        let mut now = Tick(2_000_000);
+        while let Advice::Use(lent) = shelf.advise(now) {
+            shelf.rejected(now, lent.serial);
+        }
+        let _ = shelf.fetched(now, now, got("good", Some(3_600)));
+        now = now.after(MAX_PAUSE);
+        let Advice::Use(lent) = shelf.advise(now) else {
+            panic!("there is one");
+        };
+        shelf.rejected(now, lent.serial);
+        assert_eq!(shelf.advise(now), Advice::Fetch);
     }
 
     proptest! {
@@ -352,7 +410,7 @@ mod tests {
                         let _ = shelf.fetched(at, now, failed(None));
                         begun = None;
                     }
-                    _ => shelf.rejected(shelf.serial),
+                    _ => shelf.rejected(now, shelf.serial),
                 }
             }
         }

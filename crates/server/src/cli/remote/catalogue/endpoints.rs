@@ -12,6 +12,13 @@ const SECRET_KIND: Field = body(
     "Which kind of signing secret is made",
 );
 
+const SECRET_FILE: Field = body(
+    "secret-file",
+    "secret",
+    Kind::SecretFile,
+    "A signing secret to take over, in a file; - reads standard input",
+);
+
 /// What can be said of a new endpoint and of a change alike, between what differs.
 macro_rules! endpoint_fields {
     ([$($before:expr),*], [$($after:expr),*]) => {
@@ -101,8 +108,10 @@ macro_rules! endpoint_fields {
     };
 }
 
-static ENDPOINT_CREATE: &[Field] =
-    &endpoint_fields!([bare("url", "URL", "Where it is")], [SECRET_KIND]);
+static ENDPOINT_CREATE: &[Field] = &endpoint_fields!(
+    [bare("url", "URL", "Where it is")],
+    [SECRET_KIND, SECRET_FILE]
+);
 static ENDPOINT_UPDATE: &[Field] = &endpoint_fields!(
     [body("url", "url", Kind::Text, "Where it is")],
     [
@@ -261,6 +270,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
                 "How long the old one signs along; 0s ends it at once",
             ),
             SECRET_KIND,
+            SECRET_FILE,
         ],
         shape: Shape::Thing(None),
     },

@@ -1,0 +1,81 @@
+//! What is wrong with this machine, said once in a while.
+//!
+//! A proxy that is down or a limit of open files keeps every attempt from being made, a thousand times a
+//! second. Each cause is told at once and then at most once in [`QUIET`], with how many were meant.
+
+use posthaste_core::time::{Span, Tick};
+
+/// How long a cause that was told is not told again.
+const QUIET: Span = Span::from_secs(30);
+/// So many causes are told apart. Beyond it the one told longest ago makes room.
+const MAX_CAUSES: usize = 16;
+
+/// What was told, and when.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    told: Vec<Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    cause: String,
+    at: Tick,
+    /// How many were not told since.
+    kept_back: u64,
+}
+
+impl Complaints {
+    /// Whether to tell of this cause now, and how many were kept back since it was told last.
+    pub(super) fn tell(&mut self, now: Tick, cause: &str) -> Option<u64> {
+        let known = self.told.iter_mut().find(|told| told.cause == cause);
+        if let Some(told) = known {
+            if now < told.at.after(QUIET) {
+                told.kept_back += 1;
+                return None;
+            }
+            told.at = now;
+            return Some(std::mem::take(&mut told.kept_back));
+        }
+        if self.told.len() == MAX_CAUSES {
+            // Whatever was told longest ago makes room.
+            let oldest = (0..MAX_CAUSES).min_by_key(|place| self.told[*place].at);
+            self.told.swap_remove(oldest.expect("there are some"));
+        }
+        self.told.push(Told {
+            cause: cause.to_owned(),
+            at: now,
+            kept_back: 0,
+        });
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_at_once_and_then_once_in_a_while() {
+        let mut complaints = Complaints::default();
+        let mut tell = |at, cause| complaints.tell(Tick(at), cause);
+        assert_eq!(tell(0, "no files"), Some(0));
+        assert_eq!(tell(1, "no files"), None);
+        assert_eq!(tell(2, "no proxy"), Some(0));
+        assert_eq!(tell(29_999, "no files"), None);
+        assert_eq!(tell(30_000, "no files"), Some(2));
+        assert_eq!(tell(30_001, "no files"), None);
+        assert_eq!(tell(60_000, "no files"), Some(1));
+    }
+
+    #[test]
+    fn few_causes_are_remembered() {
+        let mut complaints = Complaints::default();
+        for number in 0..100 {
+            let cause = format!("cause {number}");
+            assert_eq!(complaints.tell(Tick(number), &cause), Some(0));
+        }
+        assert_eq!(complaints.told.len(), MAX_CAUSES);
+        assert_eq!(complaints.tell(Tick(100), "cause 99"), None);
+        assert_eq!(complaints.tell(Tick(100), "cause 0"), Some(0));
+    }
+}
