@@ -37,7 +37,8 @@ const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1_024;
 /// answers, chunks of a single byte, frames of HTTP/2. Even those take no more than six times.
 const FRAMING_FACTOR: u64 = 8;
 /// For how many requests at once an HTTP/2 connection keeps an allowance. So much of framing as
-/// [`FRAMING_FACTOR`] allows never comes on all of them; this is enough for a hundred whole answers.
+/// [`FRAMING_FACTOR`] allows never comes on all of them; this is enough for a hundred answers that are
+/// longer than we read, each of which fills its window once more before the receiver hears of it.
 const HTTP2_ALLOWANCES: u64 = 16;
 
 /// The tasks of one connection.
@@ -125,7 +126,7 @@ impl Connection {
         let head_bytes = settings
             .max_response_head_bytes
             .max(MIN_RESPONSE_HEAD_BYTES);
-        let answer_bytes = head_bytes.saturating_add(settings.max_response_body_bytes) as u64;
+        let mut answer_bytes = head_bytes.saturating_add(settings.max_response_body_bytes) as u64;
         let sender = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()
@@ -139,6 +140,7 @@ impl Connection {
                 Sender::Http1(sender)
             }
             Protocol::Http2 => {
+                answer_bytes = answer_bytes.saturating_add(HTTP2_STREAM_WINDOW_BYTES.into());
                 let (sender, mut connection) = http2::Builder::new(tasks.clone())
                     .timer(TokioTimer::new())
                     .initial_stream_window_size(HTTP2_STREAM_WINDOW_BYTES)

@@ -4,8 +4,8 @@
 //! failed or has had [`HEAD_START`]; the first to connect wins and the others are given up. Whoever
 //! calls sets the time limit.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -49,18 +49,49 @@ pub(crate) async fn dial(
 
 /// A connection to one of these addresses, whoever they belong to. By itself it is only for the
 /// operator's proxy.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the door: the addresses were vetted, or are the operator's proxy's"
-)]
 pub(crate) async fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     let socket = match alternating(addresses, port).as_slice() {
-        [only] => TcpStream::connect(*only).await?,
+        [only] => reach(*only).await?,
         several => race(several).await?,
     };
     // Requests are written whole, so there is nothing to wait for. Without it they are only slower.
     let _ = socket.set_nodelay(true);
     Ok(socket)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the door: the addresses were vetted, or are the operator's proxy's"
+)]
+async fn reach(target: SocketAddr) -> io::Result<TcpStream> {
+    let connected = TcpStream::connect(target).await;
+    connected.map_err(|error| match error.kind() == ErrorKind::AddrNotAvailable {
+        true => no_port_or_no_way(error, &look_for_a_way(target)),
+        false => error,
+    })
+}
+
+/// What it means that there was no address to call from. Linux says the same of a machine whose ports are
+/// all taken, which is our lack, and of one that has no address of the family at all (IPv6 in most
+/// containers), from where the receiver is out of reach.
+fn no_port_or_no_way(error: io::Error, way: &io::Result<()>) -> io::Error {
+    match way {
+        Err(no_way) if no_way.kind() == ErrorKind::AddrNotAvailable => {
+            ErrorKind::NetworkUnreachable.into()
+        }
+        Ok(()) | Err(_) => error,
+    }
+}
+
+/// Whether this machine has an address from where the target can be called. UDP has ports of its own, and
+/// to aim it sends nothing.
+#[expect(clippy::disallowed_methods, reason = "the door: nothing leaves by it")]
+fn look_for_a_way(target: SocketAddr) -> io::Result<()> {
+    let anywhere: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((anywhere, 0))?.connect(target)
 }
 
 /// Whether a connection ended where it was meant to.
@@ -95,10 +126,6 @@ pub(crate) fn alternating(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
 
 /// Connects to whichever address answers first. If none does, the first failure is the one told,
 /// since it is the preferred address's.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the door: the addresses were vetted, and the peer is"
-)]
 async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     let mut failure = None;
@@ -106,7 +133,7 @@ async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut next = targets.next();
     loop {
         if let Some(target) = next.take() {
-            attempts.spawn(TcpStream::connect(target));
+            attempts.spawn(reach(target));
         }
         let joined = if targets.len() == 0 {
             attempts.join_next().await
@@ -136,6 +163,7 @@ async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mishap::OwnFault;
     use posthaste_core::address::ForbiddenAddress;
 
     fn addresses(list: &str) -> Vec<IpAddr> {
@@ -168,6 +196,18 @@ mod tests {
         assert_eq!(order(&many).split(' ').count(), MAX_ADDRESSES_TRIED);
         // Nor do they keep the other family from its turn.
         assert!(order(&format!("{many} 1.1.1.1")).starts_with("2a00:: 1.1.1.1 2a00::1"));
+    }
+
+    #[test]
+    fn a_family_that_the_machine_lacks_is_no_lack_of_ports() {
+        let no_address = || io::Error::from(ErrorKind::AddrNotAvailable);
+        let told = |way| explain::dialling(&no_port_or_no_way(no_address(), &way));
+        assert_eq!(told(Err(no_address())), Mishap::Unreachable.into());
+        assert_eq!(told(Ok(())), OwnFault::Exhausted.into());
+        let full = io::Error::from_raw_os_error(24);
+        assert_eq!(told(Err(full)), OwnFault::Exhausted.into());
+        let home = SocketAddr::from((Ipv4Addr::LOCALHOST, 443));
+        assert!(look_for_a_way(home).is_ok());
     }
 
     #[test]

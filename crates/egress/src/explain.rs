@@ -11,13 +11,14 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage, OtherError};
 use crate::mishap::{Mishap, OwnFault, Setback};
 use crate::tls::SelfSigned;
 
-/// `ENFILE` and `EMFILE`, the same numbers on every Unix: no more files, here or on the machine.
-const NO_MORE_FILES: [i32; 2] = [23, 24];
+/// `ENFILE`, `EMFILE` and `ENOBUFS`, as Linux numbers them: no more files, here or on the machine, and no
+/// more memory for sockets.
+const NO_MORE_ROOM: [i32; 3] = [23, 24, 105];
 
 /// Why there is no connection.
 pub(crate) fn dialling(error: &io::Error) -> Setback {
     if let Some(number) = error.raw_os_error()
-        && NO_MORE_FILES.contains(&number)
+        && NO_MORE_ROOM.contains(&number)
     {
         return OwnFault::Exhausted.into();
     }
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_here_is_not_blamed_on_the_receiver() {
-        for number in [23, 24] {
+        for number in NO_MORE_ROOM {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(dialling(&error), Setback::Ours(OwnFault::Exhausted));
         }

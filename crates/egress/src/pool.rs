@@ -7,7 +7,8 @@
 //! - It comes back only after a whole answer. Whatever else ends a request, a time limit or a caller
 //!   who lost interest included, closes it.
 //! - Idle connections are bounded per key and in all; the longest idle goes first. [`Pool::sweep`]
-//!   closes those that nobody comes back for.
+//!   closes those that nobody comes back for. Those that were answered before their request was written
+//!   are waited for, and there are no more of them than may be idle.
 //!
 //! An HTTP/1.1 connection leaves the pool while it is used. An HTTP/2 connection stays in it, counts
 //! its requests, and is idle when there are none.
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::address::{Destination, Host, Scheme};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::connection::{Connection, Protocol};
@@ -83,6 +85,8 @@ struct Shelves {
 pub(crate) struct Pool {
     settings: Arc<ClientSettings>,
     shelves: Mutex<Shelves>,
+    /// As many as may be waited for until they are ready again.
+    settling: Arc<Semaphore>,
 }
 
 /// A connection in use. Dropping it closes an HTTP/1.1 connection, and keeps further requests off an
@@ -96,9 +100,11 @@ pub(crate) struct Lease {
 
 impl Pool {
     pub(crate) fn new(settings: Arc<ClientSettings>) -> Pool {
+        let most = settings.max_idle_total.min(Semaphore::MAX_PERMITS);
         Pool {
             settings,
             shelves: Mutex::default(),
+            settling: Arc::new(Semaphore::new(most)),
         }
     }
 
@@ -377,7 +383,11 @@ impl Lease {
             Protocol::Http1 => {
                 let (pool, key) = (Arc::clone(&self.pool), self.key.clone());
                 let origin = Arc::clone(&self.origin);
+                let Ok(place) = Arc::clone(&pool.settling).try_acquire_owned() else {
+                    return;
+                };
                 tokio::spawn(async move {
+                    let _place = place;
                     if let Ok(Ok(())) = timeout(READY_GRACE, connection.ready()).await {
                         pool.shelve(&key, origin, connection, idle);
                     }

@@ -24,8 +24,8 @@ pub(crate) type Message = http::Request<Full<Bytes>>;
 
 /// Who may share connections: requests with the same key and the same origin, nobody else.
 ///
-/// The engine uses the endpoint's id, so that neither another tenant nor another endpoint (whose
-/// client certificate may differ) ever meets a connection.
+/// The engine names it after the endpoint, its URL and its credentials, so that neither another tenant nor
+/// another endpoint ever meets a connection, nor the same one after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PoolKey(Arc<str>);
 

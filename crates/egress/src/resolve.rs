@@ -211,12 +211,7 @@ impl Desk {
         let mut ledger = self.lock();
         let now = Instant::now();
         let Ledger { rota, open } = &mut *ledger;
-        rota.strike(|inquiry| {
-            if !inquiry.is_wanted() {
-                close(open, inquiry);
-            }
-            inquiry.is_wanted()
-        });
+        strike_out(rota, open, Inquiry::is_wanted);
         while let Some((zone, inquiry)) = rota.begin(now) {
             if let Some(open) = open.get_mut(&inquiry.name)
                 && Arc::ptr_eq(&open.inquiry, &inquiry)
@@ -228,6 +223,7 @@ impl Desk {
                 zone,
                 inquiry,
                 began: now,
+                filled: false,
             });
         }
         drop(ledger);
@@ -235,6 +231,22 @@ impl Desk {
             tokio::task::spawn_blocking(move || place.fill());
         }
     }
+}
+
+/// Strikes out the inquiries that nobody waits for. Each is asked about once: the last one who waits may
+/// leave at any moment, lock or no lock, and what is struck out must not stay open.
+fn strike_out(
+    rota: &mut Rota<Arc<Inquiry>>,
+    open: &mut HashMap<String, Open>,
+    mut is_wanted: impl FnMut(&Inquiry) -> bool,
+) {
+    rota.strike(|inquiry| {
+        let is_wanted = is_wanted(inquiry);
+        if !is_wanted {
+            close(open, inquiry);
+        }
+        is_wanted
+    });
 }
 
 /// Nobody can join this inquiry any more.
@@ -251,10 +263,12 @@ struct Place {
     zone: String,
     inquiry: Arc<Inquiry>,
     began: Instant,
+    filled: bool,
 }
 
 impl Place {
-    fn fill(self) {
+    fn fill(mut self) {
+        self.filled = true;
         let found = (self.desk.ask)(&self.inquiry.name);
         let answer = found.map(Arc::from).map_err(|error| {
             // What the resolver says about the name has no error number; what the system says
@@ -276,7 +290,10 @@ impl Drop for Place {
         close(&mut ledger.open, &self.inquiry);
         ledger.rota.end(&self.zone, self.began, Instant::now());
         drop(ledger);
-        self.desk.begin();
+        // One that never ran was dropped with its runtime, and so would be whatever followed it.
+        if self.filled {
+            self.desk.begin();
+        }
     }
 }
 
@@ -462,6 +479,55 @@ mod tests {
             assert!(matches!(found, Err(ResolveError::Unable(_))), "{found:?}");
         }
         assert_eq!(resolver.resolve("b.a.example").await.unwrap(), [HOME]);
+    }
+
+    /// The last one who waits may leave while those who wait are gone through. No name may then be left
+    /// that can be joined and is never looked up.
+    #[tokio::test]
+    async fn whoever_leaves_at_the_wrong_moment_takes_no_name_along() {
+        let mut tarpit = tarpit();
+        let stuck: Vec<_> = (0..rota::MAX_PER_ZONE)
+            .map(|nth| ask(&tarpit.resolver, format!("{nth}.tarpit.example")))
+            .collect();
+        for _ in &stuck {
+            tarpit.stuck.recv().await.unwrap();
+        }
+        let name = "wanted.tarpit.example";
+        let waiting = tarpit.resolver.desk.join(name);
+        let mut ledger = tarpit.resolver.desk.lock();
+        let Ledger { rota, open } = &mut *ledger;
+        let mut still_there = true;
+        strike_out(rota, open, |_| std::mem::replace(&mut still_there, false));
+        assert_eq!(open.contains_key(name), !rota.is_empty());
+        strike_out(rota, open, Inquiry::is_wanted);
+        assert!(open.contains_key(name) && !rota.is_empty());
+        drop(waiting);
+        strike_out(rota, open, Inquiry::is_wanted);
+        assert!(!open.contains_key(name) && rota.is_empty());
+    }
+
+    /// Those who wait may outlive the runtime that looks up for them. Each lookup that it drops must not
+    /// begin the next, which would be dropped as well, ever deeper on the same stack.
+    #[test]
+    fn the_end_of_the_runtime_ends_what_waits() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut tarpit = tarpit();
+        let desk = Arc::clone(&tarpit.resolver.desk);
+        let waiting: Vec<_> = runtime.block_on(async {
+            let join = |nth| desk.join(&format!("{nth}.{nth}-tarpit.example"));
+            let waiting = (0..5_000).map(join).collect();
+            for _ in 0..rota::MAX_UNPROVEN {
+                tarpit.stuck.recv().await.unwrap();
+            }
+            waiting
+        });
+        runtime.shutdown_background();
+        drop(tarpit.let_go);
+        while Arc::strong_count(&desk) > 2 {
+            std::thread::yield_now();
+        }
+        assert!(!desk.lock().rota.is_empty());
+        drop(waiting);
     }
 
     #[tokio::test]

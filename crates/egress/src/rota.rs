@@ -8,7 +8,10 @@
 //!
 //! - A zone has at most [`MAX_PER_ZONE`] places, so that none can take them all.
 //! - A zone that was seen to be slow has one, until it answers promptly again, and all such zones
-//!   together have [`MAX_SLOW`]. The rest is always there for those who answer.
+//!   together have [`MAX_SLOW`].
+//! - Those, and the zones of which nothing is known yet, together have [`MAX_UNPROVEN`]: whoever
+//!   registers new zones by the dozen finds the rest kept for those that answered promptly the last
+//!   time. To take that as well, each zone has to answer promptly before every time that it does not.
 //! - Within these bounds, first come, first served.
 //!
 //! Two customers of one hosting company share a zone, and its servers too. What looks like a zone but
@@ -28,8 +31,10 @@ pub(crate) const MAX_PER_ZONE: usize = 4;
 pub(crate) const MAX_SLOW: usize = 32;
 /// From when on a lookup is slow. Resolvers ask again after five seconds, some after three.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(2);
-/// How many slow zones are remembered.
-const MAX_REMEMBERED: usize = 1_024;
+/// How many of them in all the zones that have not shown to be prompt.
+pub(crate) const MAX_UNPROVEN: usize = 48;
+/// How many zones are remembered.
+const MAX_REMEMBERED: usize = 4_096;
 
 /// Labels below a country's that are registries and no zones of anybody's.
 const REGISTRIES: [&str; 14] = [
@@ -49,34 +54,37 @@ pub(crate) fn zone(name: &str) -> &str {
     before.map_or(name, |at| &name[at + 1..])
 }
 
-#[derive(Default)]
-struct Zone {
-    /// When each of its lookups began.
-    running: Vec<Instant>,
-    /// Its last lookup was slow.
-    was_slow: bool,
+/// What is known of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repute {
+    /// Nothing yet, or nothing any more.
+    Unknown,
+    /// It answered promptly the last time.
+    Prompt,
+    /// It did not, or is not doing so now.
+    Slow,
 }
 
-impl Zone {
-    fn is_slow(&self, now: Instant) -> bool {
-        let slow = |began: &Instant| now.duration_since(*began) >= SLOW_AFTER;
-        self.was_slow || self.running.iter().any(slow)
-    }
+/// How a zone answered the last time.
+struct Memory {
+    repute: Repute,
+    at: Instant,
 }
 
 /// The lookups that run and those that wait.
 pub(crate) struct Rota<L> {
     waiting: VecDeque<(String, L)>,
-    zones: HashMap<String, Zone>,
-    running: usize,
+    /// When each lookup of a zone began.
+    running: HashMap<String, Vec<Instant>>,
+    remembered: HashMap<String, Memory>,
 }
 
 impl<L> Default for Rota<L> {
     fn default() -> Rota<L> {
         Rota {
             waiting: VecDeque::new(),
-            zones: HashMap::new(),
-            running: 0,
+            running: HashMap::new(),
+            remembered: HashMap::new(),
         }
     }
 }
@@ -92,54 +100,90 @@ impl<L> Rota<L> {
         self.waiting.retain(|(_, lookup)| is_wanted(lookup));
     }
 
+    /// Whether nobody waits.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The next lookup that may begin, and its zone. It has then begun.
     pub(crate) fn begin(&mut self, now: Instant) -> Option<(String, L)> {
-        if self.waiting.is_empty() || self.running >= MAX_RUNNING {
+        if self.waiting.is_empty() {
             return None;
         }
-        let slow = self.zones.values().filter(|zone| zone.is_slow(now));
-        let slow: usize = slow.map(|zone| zone.running.len()).sum();
-        let may_begin = |(zone, _): &(String, L)| match self.zones.get(zone) {
-            Some(zone) if zone.is_slow(now) => zone.running.is_empty() && slow < MAX_SLOW,
-            Some(zone) => zone.running.len() < MAX_PER_ZONE,
-            None => true,
+        let (mut running, mut slow, mut unproven) = (0, 0, 0);
+        for (zone, lookups) in &self.running {
+            let count = lookups.len();
+            running += count;
+            match self.repute(zone, now) {
+                Repute::Prompt => {}
+                Repute::Unknown => unproven += count,
+                Repute::Slow => {
+                    slow += count;
+                    unproven += count;
+                }
+            }
+        }
+        if running >= MAX_RUNNING {
+            return None;
+        }
+        let may_begin = |(zone, _): &(String, L)| {
+            let count = self.running.get(zone).map_or(0, Vec::len);
+            match self.repute(zone, now) {
+                Repute::Prompt => count < MAX_PER_ZONE,
+                Repute::Unknown => count < MAX_PER_ZONE && unproven < MAX_UNPROVEN,
+                Repute::Slow => count == 0 && slow < MAX_SLOW && unproven < MAX_UNPROVEN,
+            }
         };
         let next = self.waiting.iter().position(may_begin)?;
         let (zone, lookup) = self.waiting.remove(next)?;
-        self.zones
-            .entry(zone.clone())
-            .or_default()
-            .running
-            .push(now);
-        self.running += 1;
+        self.running.entry(zone.clone()).or_default().push(now);
         Some((zone, lookup))
     }
 
     /// A lookup that began at this time is over.
     pub(crate) fn end(&mut self, zone: &str, began: Instant, now: Instant) {
-        let Some(entry) = self.zones.get_mut(zone) else {
+        let Some(lookups) = self.running.get_mut(zone) else {
             return;
         };
-        let Some(place) = entry.running.iter().position(|other| *other == began) else {
+        let Some(place) = lookups.iter().position(|other| *other == began) else {
             return;
         };
-        entry.running.swap_remove(place);
-        self.running -= 1;
-        entry.was_slow = now.duration_since(began) >= SLOW_AFTER;
-        if entry.running.is_empty() && !entry.was_slow {
-            self.zones.remove(zone);
-        } else if self.zones.len() > MAX_REMEMBERED + MAX_RUNNING {
+        lookups.swap_remove(place);
+        if lookups.is_empty() {
+            self.running.remove(zone);
+        }
+        let repute = match is_slow(began, now) {
+            true => Repute::Slow,
+            false => Repute::Prompt,
+        };
+        let memory = Memory { repute, at: now };
+        self.remembered.insert(zone.to_owned(), memory);
+        if self.remembered.len() > MAX_REMEMBERED {
             self.forget_one();
         }
     }
 
-    /// Forgets a zone of which nothing runs. It is then a zone like any other.
+    fn repute(&self, zone: &str, now: Instant) -> Repute {
+        let lookups = self.running.get(zone).into_iter().flatten();
+        if lookups.copied().any(|began| is_slow(began, now)) {
+            return Repute::Slow;
+        }
+        let memory = self.remembered.get(zone);
+        memory.map_or(Repute::Unknown, |memory| memory.repute)
+    }
+
+    /// Forgets the zone that was not asked for the longest. It is then a zone like any other.
     fn forget_one(&mut self) {
-        let idle = |(name, zone): (&String, &Zone)| zone.running.is_empty().then(|| name.clone());
-        if let Some(name) = self.zones.iter().find_map(idle) {
-            self.zones.remove(&name);
+        let oldest = self.remembered.iter().min_by_key(|(_, memory)| memory.at);
+        if let Some(zone) = oldest.map(|(zone, _)| zone.clone()) {
+            self.remembered.remove(&zone);
         }
     }
+}
+
+fn is_slow(began: Instant, now: Instant) -> bool {
+    now.duration_since(began) >= SLOW_AFTER
 }
 
 #[cfg(test)]
@@ -186,12 +230,44 @@ mod tests {
     fn there_are_only_so_many_places() {
         let now = Instant::now();
         let mut rota = Rota::default();
-        for lookup in 0..1_000 {
+        for nth in 0..100 {
+            prove(&mut rota, &format!("{nth}.example"), now);
+        }
+        for lookup in 0..100 {
             rota.queue(&format!("{lookup}.example"), lookup);
         }
         assert_eq!(begin_all(&mut rota, now).len(), MAX_RUNNING);
         rota.end("3.example", now, now);
         assert_eq!(begin_all(&mut rota, now), [64]);
+    }
+
+    /// A zone answers promptly.
+    fn prove(rota: &mut Rota<u32>, zone: &str, now: Instant) {
+        rota.queue(zone, u32::MAX);
+        assert_eq!(begin_all(rota, now), [u32::MAX]);
+        rota.end(zone, now, now);
+    }
+
+    #[test]
+    fn new_zones_by_the_dozen_leave_room_for_those_that_answer() {
+        let began = Instant::now();
+        let mut rota = Rota::default();
+        prove(&mut rota, "prompt.example", began);
+        for nth in 0..1_000 {
+            rota.queue(&format!("{nth}.example"), nth);
+        }
+        assert_eq!(begin_all(&mut rota, began).len(), MAX_UNPROVEN);
+        for now in [began, began + SLOW_AFTER, began + 10 * SLOW_AFTER] {
+            rota.queue("prompt.example", 1_000);
+            assert_eq!(begin_all(&mut rota, now), [1_000]);
+            rota.end("prompt.example", now, now);
+        }
+        // It is kept for those that answer, and for no others.
+        rota.queue("prompt.example", 1_001);
+        assert_eq!(begin_all(&mut rota, began), [1_001]);
+        rota.end("prompt.example", began, began + SLOW_AFTER);
+        rota.queue("prompt.example", 1_002);
+        assert!(begin_all(&mut rota, began + SLOW_AFTER).is_empty());
     }
 
     #[test]
@@ -239,7 +315,7 @@ mod tests {
             assert_eq!(begin_all(&mut rota, began), [nth]);
             rota.end(&zone, began, began + SLOW_AFTER);
         }
-        assert!(rota.zones.len() <= MAX_REMEMBERED + MAX_RUNNING + 1);
-        assert_eq!(rota.running, 0);
+        assert_eq!(rota.remembered.len(), MAX_REMEMBERED);
+        assert!(rota.running.is_empty());
     }
 }

@@ -10,11 +10,7 @@ use crate::lane::{
     Admission, Back, Breaker, BreakerState, Concern, DisableCause, LaneSettings, Signal, Standing,
     StoredTrip, TripReason, Turnover,
 };
-use crate::time::{Now, Span, Timestamp};
-
-/// How long a delivery rests after a fault of our own, so that one which always makes us fall does
-/// not make us fall all the time.
-const FAULT_PAUSE: Span = Span::from_secs(1);
+use crate::time::{Now, Timestamp};
 
 impl Dispatcher {
     /// Sends while there are places and somebody's turn has come.
@@ -102,6 +98,7 @@ impl Dispatcher {
             }
             Finish::Ran(outcome) => {
                 let mut delivery = delivery.clone();
+                self.lanes[lane].stand_up(now.tick);
                 let record = self.settle(now, lane, &mut delivery, outcome, probe, commands);
                 let record = Record::Attempt(Box::new(record));
                 let flight = self.flights.get_mut(ticket).expect("it is under way");
@@ -128,7 +125,7 @@ impl Dispatcher {
         entry
             .gate
             .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
-        let until = now.tick.after(FAULT_PAUSE);
+        let until = entry.falls.another(now.tick);
         entry.resting.push_back((until, delivery.clone()));
         let tenant = known.tenant;
         self.turns.landed(tenant, self.flights.spare());

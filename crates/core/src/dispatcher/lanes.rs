@@ -15,8 +15,15 @@ use crate::time::{Now, Span, Tick, Timestamp};
 /// A lane that must wait no longer than this has its deliveries fetched ahead.
 const FETCH_AHEAD: Span = Span::from_secs(1);
 
-/// How many deliveries of one lane may rest after faults of our own before it rests as a whole.
+/// How many deliveries of one lane may rest after faults of our own before it rests as a whole. The longer
+/// nothing succeeds, the fewer are tried.
 pub(super) const MAX_RESTING: usize = 64;
+/// How many are tried at the very least, so that one which always makes us fall does not hold up the rest.
+pub(super) const MIN_RESTING: usize = 4;
+/// How long what our own fault ended is left alone.
+const FAULT_PAUSE: Span = Span::from_secs(1);
+/// The longest it is left alone, if one fault follows another.
+pub(super) const LONGEST_FAULT_PAUSE: Span = Span::from_secs(30);
 
 /// One endpoint that has work, or had some a moment ago.
 #[derive(Debug)]
@@ -40,8 +47,38 @@ pub(super) struct Lane {
     pub(super) in_fetch_line: bool,
     /// Taken back after a fault of our own, and left alone until then.
     pub(super) resting: VecDeque<(Tick, Delivery)>,
+    pub(super) falls: Falls,
     armed_tick: Option<Tick>,
     armed_due: Option<Timestamp>,
+}
+
+/// Faults of our own since an attempt last came to an end of its own. What made us fall once may well do so
+/// again (a proxy that is down, a key that is missing), and everybody who waits for it would hammer at it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Falls {
+    /// How many rests in a row were of no use, this one included.
+    rests: u32,
+    /// When this rest ends.
+    until: Tick,
+}
+
+impl Falls {
+    /// Takes note of a fault, and says until when to rest. What was under way at the same time rests as
+    /// long.
+    pub(super) fn another(&mut self, now: Tick) -> Tick {
+        if self.rests == 0 || now >= self.until {
+            let doublings = self.rests.min(8);
+            let pause = FAULT_PAUSE.times(1 << doublings).min(LONGEST_FAULT_PAUSE);
+            self.rests = self.rests.saturating_add(1);
+            self.until = now.after(pause);
+        }
+        self.until
+    }
+
+    fn most_resting(&self) -> usize {
+        let halvings = self.rests.saturating_sub(1).min(8);
+        (MAX_RESTING >> halvings).max(MIN_RESTING)
+    }
 }
 
 /// How far a disabled or deleted endpoint is from having nothing left that waits for it.
@@ -83,6 +120,7 @@ impl Dispatcher {
             no_fetch_before: Tick::START,
             in_fetch_line: false,
             resting: VecDeque::new(),
+            falls: Falls::default(),
             armed_tick: None,
             armed_due: None,
         });
@@ -375,7 +413,16 @@ impl Lane {
     /// False while too many of its deliveries rest after faults of our own: what makes us fall that
     /// often must not fill our memory too.
     pub(super) fn is_steady(&self) -> bool {
-        self.resting.len() < MAX_RESTING
+        self.resting.len() < self.falls.most_resting()
+    }
+
+    /// An attempt came to an end of its own: what rests need not rest any longer than after a first fault.
+    pub(super) fn stand_up(&mut self, now: Tick) {
+        self.falls = Falls::default();
+        let soon = now.after(FAULT_PAUSE);
+        for (until, _) in &mut self.resting {
+            *until = soon.min(*until);
+        }
     }
 
     /// True when it has nothing to do and waits for no answer.

@@ -169,3 +169,27 @@ async fn an_enormous_http2_body_is_an_answer() {
     assert_eq!(report.snippet, vec![0; 1_024]);
     assert_eq!(client.idle_connections(), 0);
 }
+
+/// Each of them is read as far as one alone would be.
+#[tokio::test]
+async fn a_hundred_enormous_bodies_at_once_are_a_hundred_answers() {
+    let authority = Authority::new();
+    let (url, connections) = multiplexed(&authority, 1).await;
+    let client = trusting(authority.roots());
+    post(&client, &url).await;
+    let sent: Vec<_> = (0..100)
+        .map(|_| {
+            let (client, url) = (client.clone(), url.clone());
+            let enormous = Request {
+                body: Bytes::from_static(b"enormous"),
+                ..request(&url)
+            };
+            tokio::spawn(async move { client.send(enormous).await.unwrap() })
+        })
+        .collect();
+    for answer in sent {
+        let report = answer.await.unwrap();
+        assert_eq!((status(&report), report.reused), (200, true));
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}

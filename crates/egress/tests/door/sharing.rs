@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, ClientSettings, Mishap, PoolKey, Report, Request};
 use tokio::sync::Barrier;
@@ -252,4 +253,38 @@ async fn a_receiver_that_closes_is_believed() {
         assert_eq!((status(&report), report.reused), (200, false));
     }
     assert_eq!(client.idle_connections(), 0);
+}
+
+/// A receiver that answers before it has read the request can make it wait to be written. It must not
+/// pile up connections in that way.
+#[tokio::test]
+async fn connections_that_are_still_being_written_are_bounded() {
+    const SENT: usize = 30;
+    let receiver = Receiver::new(|mut peer| async move {
+        peer.say(OK).await?;
+        // Never reads.
+        std::future::pending().await
+    })
+    .await;
+    let client = Client::new(ClientSettings {
+        max_idle_total: 4,
+        ..settings()
+    });
+    let tasks = || {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        metrics.num_alive_tasks()
+    };
+    let before = tasks();
+    let body = Bytes::from(vec![0; 16 << 20]);
+    for _ in 0..SENT {
+        let request = Request {
+            body: body.clone(),
+            ..request(&receiver.url())
+        };
+        assert_eq!(status(&client.send(request).await.unwrap()), 200);
+    }
+    // One of the receiver's for each, and two of ours for each that is waited for.
+    tokio::task::yield_now().await;
+    let after = tasks();
+    assert!(after <= before + SENT + 2 * 4, "{before} became {after}");
 }

@@ -29,7 +29,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     let settings = node_settings(&config)?;
-    runtime()?.block_on(serve(settings))
+    let runtime = runtime()?;
+    let ended = runtime.block_on(serve(settings));
+    // A lookup that silent name servers hold up cannot be called off. Nobody needs its answer any more.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn serve(settings: NodeSettings) -> Result<(), Failure> {

@@ -4,6 +4,7 @@
 //! when the endpoint changes. Of one endpoint only one reading is under way at a time; a change in the
 //! meantime makes it read again, so that what is shown last was read last.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,10 +132,14 @@ impl House {
     fn card(&self, row: &EndpointRow) -> Card {
         let endpoint = &row.endpoint;
         let outfit = self.outfit(row);
-        // A connection that was opened with other credentials is never met again.
+        // A connection that was opened for another URL or with other credentials is never met again, not
+        // even one that was in use when they changed and comes back later.
+        let mut digest = DefaultHasher::new();
+        endpoint.url.hash(&mut digest);
+        let (id, url) = (endpoint.id, digest.finish());
         let pool_key = match outfit.as_ref().ok().and_then(|outfit| outfit.mark) {
-            Some(mark) => format!("{}/{mark}", endpoint.id),
-            None => endpoint.id.to_string(),
+            Some(mark) => format!("{id}/{url:016x}/{mark}"),
+            None => format!("{id}/{url:016x}"),
         };
         Card {
             tenant: endpoint.tenant.clone(),

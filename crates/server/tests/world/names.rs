@@ -117,6 +117,39 @@ fn a_name_leads_only_where_all_its_addresses_are_public() {
     inside(test, every_name);
 }
 
+/// As in most containers: the receiver is out of reach, which counts, and is no lack of ports of ours.
+#[test]
+fn a_machine_without_ipv6_does_not_reach_it() {
+    let test = "names::a_machine_without_ipv6_does_not_reach_it";
+    inside(test, || async {
+        let mut world = World::start().await;
+        let off = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+        std::fs::write(off, "1").expect("the world is ours");
+        world.api.tenant("acme").await;
+        let both = "both.customer.com";
+        world
+            .names
+            .tell(both, &[addresses("2606:4700:60::1 45.60.0.1")]);
+        let only = "only.customer.com";
+        world
+            .names
+            .tell(only, &[addresses("2606:4700:60::1 2606:4700:60::2")]);
+        let mut endpoints = Vec::new();
+        for (host, end) in [
+            (both, End::Delivered),
+            (only, End::Exhausted("connection")),
+            ("[2606:4700:60::3]", End::Exhausted("connection")),
+        ] {
+            let url = format!("https://{host}/hook");
+            endpoints.push((world.endpoint("acme", &url, json!({})).await, end));
+        }
+        let ended = world.deliver("acme", "one", &json!({})).await;
+        for (endpoint, end) in endpoints {
+            ended[&endpoint].expect("no IPv6", end);
+        }
+    });
+}
+
 async fn every_name() {
     let mut world = World::start().await;
     tell_inner_names(&world.names);

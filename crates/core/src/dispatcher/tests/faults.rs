@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::given::{DAY, RETRY, down, ok, settings, throttled, unhurried};
 use crate::delivery::Status;
-use crate::dispatcher::lanes::MAX_RESTING;
+use crate::dispatcher::lanes::{LONGEST_FAULT_PAUSE, MAX_RESTING, MIN_RESTING};
 use crate::dispatcher::{Command, Input, Limits, Record, STORE_PAUSE};
 use crate::lane::{BreakerSettings, BreakerState, LaneSettings, Standing};
 use crate::time::Span;
@@ -39,7 +39,7 @@ fn a_fault_of_our_own_spends_no_attempt_and_comes_again_after_a_rest() {
             bench.finish(other, ok());
         }
         assert!(!bench.flying.contains_key(&poor), "it came back at once");
-        bench.pass(Span::from_secs(1));
+        bench.pass(LONGEST_FAULT_PAUSE);
         assert_eq!(bench.sent.last().unwrap().number, 1);
     }
     assert_eq!(bench.disk.status(other), Status::Succeeded);
@@ -262,7 +262,25 @@ fn what_rests_after_our_own_faults_is_bounded() {
     bench.pass(Span::from_secs(1));
     let falls = fall_all(&mut bench);
     assert!((1..=most).contains(&falls), "{falls} falls after a rest");
-    bench.run(Span::from_mins(1), ok());
+    // The longer it lasts, the less is tried.
+    let mut fall_for = |minutes: usize| {
+        let mut falls = 0;
+        for _ in 0..minutes * 60 {
+            bench.pass(Span::from_secs(1));
+            falls += fall_all(&mut bench);
+        }
+        falls
+    };
+    fall_for(5);
+    let falls = fall_for(60);
+    let rests = 60 * 60_000 / LONGEST_FAULT_PAUSE.as_millis() as usize;
+    assert!(falls >= rests - 1, "{falls} falls: it was given up");
+    assert!(falls <= (rests + 1) * (MIN_RESTING + 4), "{falls} falls");
+    // Once something goes well, what rests does not wait for the longest pause to end.
+    bench.run(LONGEST_FAULT_PAUSE, ok());
+    let is_over = |id: &_| bench.disk.status(*id) == Status::Succeeded;
+    assert!(ids.iter().any(is_over));
+    bench.run(Span::from_secs(10), ok());
     let ended = |id: &_| bench.disk.status(*id) == Status::Succeeded;
     assert!(ids.iter().all(ended));
 }

@@ -16,6 +16,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_store::{Endpoint, Replaced, Store};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use super::World;
 use super::token_server::{TokenServer, token};
@@ -31,7 +32,12 @@ struct Gate {
     /// Where each of them came from: one port, one connection.
     ports: Arc<Mutex<Vec<u16>>>,
     judge: Arc<Mutex<Arc<Judge>>>,
+    /// What an answer waits for.
+    bar: Arc<Semaphore>,
 }
+
+/// More than ever wait at once.
+const BARS: u32 = 100;
 
 impl Gate {
     async fn start() -> Gate {
@@ -41,19 +47,23 @@ impl Gate {
             heads: Arc::default(),
             ports: Arc::default(),
             judge: Arc::new(Mutex::new(Arc::new(Box::new(|_| 200)))),
+            bar: Arc::new(Semaphore::new(BARS as usize)),
         };
+        let bar = gate.bar.clone();
         let (heads, judge) = (gate.heads.clone(), gate.judge.clone());
         let ports = gate.ports.clone();
         tokio::spawn(async move {
             while let Ok((stream, peer)) = listener.accept().await {
                 let (heads, judge) = (heads.clone(), judge.clone());
-                let ports = ports.clone();
+                let (ports, bar) = (ports.clone(), bar.clone());
                 let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                     let (heads, judge) = (heads.clone(), judge.clone());
+                    let bar = bar.clone();
                     ports.lock().unwrap().push(peer.port());
                     async move {
                         let (head, body) = request.into_parts();
                         body.collect().await?;
+                        drop(bar.acquire().await);
                         let judge = judge.lock().unwrap().clone();
                         let status = judge(&head.headers);
                         heads.lock().unwrap().push(head.headers);
@@ -73,6 +83,17 @@ impl Gate {
 
     fn judge(&self, judge: impl Fn(&HeaderMap) -> u16 + Send + Sync + 'static) {
         *self.judge.lock().unwrap() = Arc::new(Box::new(judge));
+    }
+
+    /// Waits until so many have arrived, and says over which ports.
+    async fn arrivals(&self, wanted: usize) -> Vec<u16> {
+        loop {
+            let ports = self.ports.lock().unwrap().clone();
+            if ports.len() >= wanted {
+                return ports;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// What stood in this header, in the order of arrival.
@@ -145,6 +166,37 @@ async fn a_changed_credential_arrives_and_on_another_connection() {
     let ports = gate.ports.lock().unwrap();
     assert_eq!(ports[0], ports[1], "a connection is used again");
     assert_ne!(ports[1], ports[2], "but not with other credentials");
+}
+
+/// Not even a connection that was in use while the URL was changed, and that leads to the same host.
+#[tokio::test]
+async fn a_connection_that_comes_back_late_does_not_serve_another_url() {
+    let world = World::start().await;
+    let gate = Gate::start().await;
+    let id = world.endpoint(gate.url()).await;
+    let hold = gate.bar.acquire_many(BARS).await.unwrap();
+    let mut deliveries = world.events(1).await;
+    gate.arrivals(1).await;
+    let mut row = world.store.endpoint(id).await.unwrap().unwrap().endpoint;
+    row.url.push_str("other");
+    let replaced = world.store.replace_endpoint(world.clock.wall(), row).await;
+    assert_eq!(replaced, Ok(Replaced::Done));
+    world.engine.changed(id);
+    deliveries.extend(world.events(1).await);
+    gate.arrivals(2).await;
+    drop(hold);
+    for delivery in deliveries.drain(..) {
+        world.until(delivery, Status::Succeeded).await;
+    }
+    let hold = gate.bar.acquire_many(BARS).await.unwrap();
+    deliveries.extend(world.events(2).await);
+    let ports = gate.arrivals(4).await;
+    drop(hold);
+    assert!(!ports[1..].contains(&ports[0]), "{ports:?}");
+    assert!(ports[2..].contains(&ports[1]), "{ports:?}");
+    for delivery in deliveries {
+        world.until(delivery, Status::Succeeded).await;
+    }
 }
 
 #[tokio::test]
