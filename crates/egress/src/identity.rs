@@ -35,7 +35,7 @@ pub enum IdentityError {
     #[error("holds no certificate; it should be PEM, the client's own first, its issuers after it")]
     NoCertificate,
     /// One of the certificates is none. The count begins at 1.
-    #[error("certificate {0} cannot be read")]
+    #[error("certificate {0} cannot be read; it should be X.509 version 3")]
     Certificate(usize),
     /// More than [`MAX_CHAIN`].
     #[error("holds more than {MAX_CHAIN} certificates")]

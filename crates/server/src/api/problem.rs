@@ -142,7 +142,11 @@ impl Problem {
                 field => field,
             };
             detail.push_str(field);
-            detail.push(' ');
+            // Most messages go on from the field's name; some are sentences of their own.
+            let is_sentence = ["the ", "port ", "certificate "]
+                .iter()
+                .any(|subject| mistake.message.starts_with(subject));
+            detail.push_str(if is_sentence { ": " } else { " " });
             detail.push_str(&mistake.message);
         }
         detail.push('.');

@@ -58,7 +58,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Wanted {
         None => {}
         Some(Ok(key)) => wanted.key = Some(key),
         Some(Err(error)) => {
-            fields.wrong("secret", format!("is no secret: {error}"));
+            fields.wrong("secret", format!("cannot be used: {error}"));
             wanted.wrong = true;
         }
     }
@@ -108,8 +108,12 @@ impl Wanted {
         match (style, key) {
             (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Private(_)) => {
                 let style = style_name(style);
+                let wanted = match self.key {
+                    Some(_) => "a shared secret (whsec_…)",
+                    None => "\"hmac\"",
+                };
                 let message = format!(
-                    "must be a shared secret where \"signature_style\" is {style:?}, which an ed25519 key cannot make: use an hmac secret, or the style \"standard\""
+                    "must be {wanted} where \"signature_style\" is {style:?}, which an ed25519 key cannot make; or use the style \"standard\""
                 );
                 Some((brought, message))
             }
@@ -118,7 +122,7 @@ impl Wanted {
                     expected: "whsec_ or whsk_",
                 };
                 let message = format!(
-                    "is no secret: {error}; one of another form is taken where \"signature_style\" is \"github\" or \"stripe\""
+                    "cannot be used: {error}; one of another form is taken where \"signature_style\" is \"github\" or \"stripe\""
                 );
                 Some((brought, message))
             }
