@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use posthaste_core::sign::{SigningKey, VerifyingKey, VerifyingKeys};
+use posthaste_core::sign::{VerifyingKey, VerifyingKeys};
 use posthaste_core::time::Span;
 use serde_json::json;
 
@@ -15,6 +15,7 @@ use super::remote::Trouble;
 use crate::clock::Clock;
 use crate::listener::{Answer, Behaviour, Check, Heard, Listener, Settings, Tally, When};
 use crate::picture::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
+use crate::signing_keys;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +48,8 @@ pub struct ListenArgs {
         value_parser = address
     )]
     pub listen: SocketAddr,
-    /// What to verify signatures by: a whsec_… secret or a whpk_… public key; may be repeated
+    /// What to verify `webhook-signature` by: the endpoint's secret (whsec_…, or one it brought along), or a
+    /// whpk_… public key; may be repeated
     #[arg(long, value_name = "SECRET", env = "POSTHASTE_SECRET", hide_env_values = true, value_parser = key,
           value_delimiter = ',')]
     pub secret: Vec<VerifyingKey>,
@@ -85,18 +87,15 @@ pub struct ListenArgs {
 
 fn key(text: &str) -> Result<VerifyingKey, String> {
     let text = text.trim();
-    let known = ["whsec_", "whsk_", "whpk_"];
-    if !known.iter().any(|prefix| text.starts_with(prefix)) {
-        return Err(
-            "must be a whsec_… secret, as `posthaste endpoints secret` shows it, or a whpk_… public key"
-                .to_owned(),
-        );
-    }
     let key = match text.starts_with("whpk_") {
         true => text.parse().map(VerifyingKey::Public),
-        false => SigningKey::parse(text).map(|key| key.verifying_key()),
+        false => signing_keys::read(text).map(|key| key.verifying_key()),
     };
-    key.map_err(|error| error.to_string())
+    key.map_err(|error| {
+        format!(
+            "must be the secret as `posthaste endpoints secret` shows it, or a whpk_… public key: {error}"
+        )
+    })
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -431,6 +430,16 @@ mod tests {
             "--secret nonsense",
         ] {
             assert!(refused(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_secret_that_an_endpoint_can_have_is_taken() {
+        for secret in [
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "ItsASecretToEverybody",
+        ] {
+            assert!(!refused(&format!("--secret {secret}")), "{secret}");
         }
     }
 
