@@ -89,7 +89,7 @@ macro_rules! endpoint_fields {
                 "auth-file",
                 "auth",
                 Kind::Json,
-                "What it is called with, as JSON in a file; - reads standard input",
+                "What it is called with, as JSON in a file, such as {\"kind\":\"bearer\",\"token\":\"…\"}; /docs has the other kinds; - reads standard input",
             ),
             body(
                 "client-certificate",
@@ -267,7 +267,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
                 "overlap",
                 "overlap",
                 Kind::Duration,
-                "How long the old one signs along; 0s ends it at once",
+                "How long the old one signs along, 24h unless said; 0s ends it at once",
             ),
             SECRET_KIND,
             SECRET_FILE,
