@@ -90,10 +90,9 @@ fn flatten<'a>(
 
 fn inner(name: &str, things: &[Value]) -> String {
     let known = INNER.iter().find(|(list, _)| *list == name);
-    let keys: Vec<&str> = match (known, things.first()) {
-        (Some((_, keys)), _) => keys.to_vec(),
-        (None, Some(Value::Object(first))) => first.keys().map(String::as_str).collect(),
-        (None, _) => Vec::new(),
+    let keys: Vec<&str> = match known {
+        Some((_, keys)) => keys.to_vec(),
+        None => every_key(things),
     };
     let heads: Vec<String> = keys
         .iter()
@@ -101,6 +100,19 @@ fn inner(name: &str, things: &[Value]) -> String {
         .collect();
     let columns: Vec<(&str, &str)> = heads.iter().map(String::as_str).zip(keys).collect();
     page(&columns, things)
+}
+
+/// The keys of all the things, in the order of the one that has most: some have what others lack.
+fn every_key(things: &[Value]) -> Vec<&str> {
+    let objects: Vec<&Map<String, Value>> = things.iter().filter_map(Value::as_object).collect();
+    let fullest = objects.iter().max_by_key(|object| object.len());
+    let mut keys: Vec<&str> = Vec::new();
+    for key in fullest.into_iter().chain(&objects).flat_map(|it| it.keys()) {
+        if !keys.contains(&key.as_str()) {
+            keys.push(key);
+        }
+    }
+    keys
 }
 
 /// Health metrics: a line for each, a column for each window.
@@ -217,6 +229,19 @@ mod tests {
                 "     2  2026-11-15 12:00:08Z  -            -",
             ]
         );
+    }
+
+    #[test]
+    fn what_only_some_of_a_list_have_gets_a_column_too() {
+        let shown = plain(&thing(&json!({"previous": [
+            {"secret": "whsec_1", "valid_until": null},
+            {"secret": "whsk_2", "public_key": "whpk_2", "valid_until": null},
+        ]})));
+        assert!(
+            shown.contains("SECRET   PUBLIC KEY  VALID UNTIL"),
+            "{shown}"
+        );
+        assert!(shown.contains("whpk_2"), "{shown}");
     }
 
     #[test]
