@@ -23,7 +23,8 @@ pub(super) fn all() -> Vec<Schema> {
     });
     new["secret_kind"] = secret_kind();
     let mut created = readable();
-    created["secret"] = json!({"type": "string", "description": "Shown once."});
+    created["secret"] =
+        json!({"type": "string", "description": "What signs. To be had again from `…/secret`."});
     created["public_key"] = json!({"type": "string", "description": PUBLIC_KEY});
     let mut created_example = example();
     created_example["secret"] = json!(SECRET);
@@ -96,7 +97,7 @@ pub(super) fn all() -> Vec<Schema> {
                 "properties": {
                     "secret": {"type": ["string", "null"], "description": "The new secret. Made if absent."},
                     "secret_kind": secret_kind(),
-                    "overlap": {"type": ["string", "null"], "description": "For how long earlier secrets sign along: at most `30d`."},
+                    "overlap": {"type": ["string", "null"], "description": "For how long earlier secrets sign along, at most `30d`; `24h` if absent. Not in `x-hub-signature-256`, which the new secret signs at once."},
                 },
                 "additionalProperties": false,
                 "examples": [{"overlap": "24h"}, {"secret_kind": "ed25519", "overlap": "7d"}],
@@ -174,7 +175,7 @@ fn writable() -> Value {
         },
         "signature_style": {
             "anyOf": [{"enum": auth_schemas::styles()}, {"type": "null"}],
-            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both need an hmac secret. `x-hub-signature-256` has room for one signature: it is the newest secret's, whatever the overlap of a rotation.",
+            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both need an hmac secret, and take the whole text of it, `whsec_` included, for the key. `x-hub-signature-256` has room for one signature: it is the newest secret's, whatever the overlap of a rotation.",
         },
         "auth": auth_schemas::auth(),
         "client_certificate": auth_schemas::certificate(),
