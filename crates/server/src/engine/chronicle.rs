@@ -101,6 +101,11 @@ impl Chronicle {
         });
     }
 
+    /// A fault of our own kept an attempt from being made.
+    pub(super) fn not_made(&self) {
+        self.observe.not_made();
+    }
+
     /// Deliveries were ended otherwise than by an attempt.
     pub(super) fn ended(&self, tenant: Option<&TenantId>, status: Status, deliveries: usize) {
         if let Some(tenant) = tenant {

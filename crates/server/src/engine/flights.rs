@@ -82,6 +82,7 @@ impl Shell {
                 }
             }
             Finish::OurFault => {
+                self.chronicle.not_made();
                 self.land(ticket);
             }
         }

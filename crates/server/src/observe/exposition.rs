@@ -88,6 +88,12 @@ fn counters(page: &mut Page, seen: &Observatory) {
         "outcome",
         success.into_iter().chain(failures),
     );
+    page.plain(
+        "posthaste_attempts_not_made_total",
+        "Attempts that a fault on this side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
+        "counter",
+        seen.not_made.load(Relaxed),
+    );
 }
 
 fn gauges(page: &mut Page, gauges: &Gauges) {

@@ -77,6 +77,7 @@ pub struct Observatory {
     cancelled: AtomicU64,
     successes: AtomicU64,
     failures: [AtomicU64; FailureKind::ALL.len()],
+    not_made: AtomicU64,
     attempt: Histogram,
     first_attempt_lag: Histogram,
     ledger: Mutex<Ledger>,
@@ -106,6 +107,7 @@ impl Observatory {
             cancelled: AtomicU64::new(0),
             successes: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
+            not_made: AtomicU64::new(0),
             attempt: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             ledger: Mutex::new(Ledger {
@@ -141,6 +143,11 @@ impl Observatory {
         let succeeded = seen.failure.is_none();
         let endpoint = ledger.endpoints.of(&seen.endpoint);
         endpoint.add(seen.latency, succeeded);
+    }
+
+    /// A fault of this machine's kept an attempt from being made.
+    pub fn not_made(&self) {
+        self.not_made.fetch_add(1, Relaxed);
     }
 
     /// So many deliveries of a tenant ended without an attempt: called off, or swept.

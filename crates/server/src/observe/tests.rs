@@ -53,6 +53,7 @@ fn prometheus_finds_exactly_the_promised_metrics() {
         "posthaste_events_accepted_total",
         "posthaste_deliveries_total",
         "posthaste_attempts_total",
+        "posthaste_attempts_not_made_total",
         "posthaste_attempt_seconds",
         "posthaste_first_attempt_lag_seconds",
         "posthaste_pending_deliveries",
@@ -115,6 +116,7 @@ fn everything_that_happened_is_counted_once() {
     let observatory = Observatory::new();
     let acme = tenant("acme");
     observatory.accepted(3);
+    observatory.not_made();
     observatory.attempt(Tick(0), &seen(&acme));
     observatory.attempt(Tick(0), &retry(&acme, 1, None));
     observatory.attempt(Tick(0), &retry(&acme, 2, Some(Status::Succeeded)));
@@ -139,6 +141,7 @@ fn everything_that_happened_is_counted_once() {
         ("posthaste_attempts_total{outcome=\"success\"}", 2.0),
         ("posthaste_attempts_total{outcome=\"timeout\"}", 2.0),
         ("posthaste_attempts_total{outcome=\"http\"}", 0.0),
+        ("posthaste_attempts_not_made_total", 1.0),
         ("posthaste_attempt_seconds_count", 4.0),
         ("posthaste_attempt_seconds_sum", 0.048),
         ("posthaste_first_attempt_lag_seconds_count", 1.0),
