@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::World;
-use super::token_server::TokenServer;
+use super::token_server::{TokenServer, token};
 use crate::credentials::{Auth, ClientAuthentication, Credentials, OAuth2};
 use crate::vault::Purpose;
 
@@ -274,6 +274,21 @@ async fn a_401_to_a_fresh_token_is_an_answer_like_any_other() {
         gate.saw("authorization"),
         ["Bearer t1", "Bearer t1", "Bearer t2"]
     );
+}
+
+#[tokio::test]
+async fn a_hiccup_of_the_token_server_costs_one_attempt() {
+    let world = World::start().await;
+    let (gate, server) = (Gate::start().await, TokenServer::start().await);
+    server.behave(|number| match number {
+        1 => (503, Bytes::new()),
+        _ => (200, token(number).to_string().into()),
+    });
+    world.authorized(gate.url(), oauth2(&server)).await;
+    let delivery = world.events(1).await[0];
+    let shown = world.until(delivery, Status::Succeeded).await;
+    assert_eq!(shown.delivery.facts().attempts, 2);
+    assert_eq!(gate.saw("authorization"), ["Bearer t2"]);
 }
 
 #[tokio::test]

@@ -11,7 +11,8 @@ pub(super) const DEFAULT_LIFETIME: Span = Span::from_secs(5 * 60);
 pub(super) const MAX_LIFETIME: Span = Span::from_hours(24);
 /// The longest before its end that a token is renewed. A tenth of its life is enough for a short one.
 pub(super) const MAX_MARGIN: Span = Span::from_secs(60);
-/// How long the first failure is remembered. Each further one doubles it.
+/// How long the second failure in a row is remembered; each further one doubles it. The first is not: it may
+/// have been a hiccup, and whoever is told of a failure has spent an attempt without asking anybody.
 pub(super) const FIRST_PAUSE: Span = Span::from_secs(1);
 /// The longest a failure is remembered, whatever the server asks for.
 pub(super) const MAX_PAUSE: Span = Span::from_secs(60);
@@ -148,7 +149,8 @@ impl Shelf {
             }
             Ended::Failed { missing, wait } => {
                 let before = self.trouble.as_ref().map_or(0, |trouble| trouble.count);
-                let pause = pause(before).max(wait.unwrap_or_default()).min(MAX_PAUSE);
+                let pause = before.checked_sub(1).map_or(Span::ZERO, pause);
+                let pause = pause.max(wait.unwrap_or_default()).min(MAX_PAUSE);
                 self.trouble = Some(Trouble {
                     count: before.saturating_add(1),
                     until: now.after(pause),
@@ -192,9 +194,9 @@ impl Shelf {
     }
 }
 
-/// How long to leave a server alone after so many failures before this one.
-fn pause(failures_before: u32) -> Span {
-    let doublings = failures_before.min(16);
+/// The first pause, doubled so often.
+fn pause(doublings: u32) -> Span {
+    let doublings = doublings.min(16);
     let pause = Span::from_millis(FIRST_PAUSE.as_millis() << doublings);
     pause.min(MAX_PAUSE)
 }
@@ -284,12 +286,11 @@ mod tests {
         let mut shelf = holding(Some(3_600));
         assert!(matches!(shelf.advise(Tick(3_540_000)), Advice::Renew(_)));
         let _ = shelf.fetched(Tick(3_540_000), Tick(3_540_100), failed(None));
-        assert!(uses(&mut shelf, 3_541_099));
-        assert!(matches!(shelf.advise(Tick(3_541_100)), Advice::Renew(_)));
-        let _ = shelf.fetched(Tick(3_541_100), Tick(3_541_200), failed(None));
-        assert!(uses(&mut shelf, 3_543_199));
-        assert!(matches!(shelf.advise(Tick(3_543_200)), Advice::Renew(_)));
-        let _ = shelf.fetched(Tick(3_543_200), Tick(3_598_000), failed(None));
+        assert!(matches!(shelf.advise(Tick(3_540_100)), Advice::Renew(_)));
+        let _ = shelf.fetched(Tick(3_540_100), Tick(3_540_200), failed(None));
+        assert!(uses(&mut shelf, 3_541_199));
+        assert!(matches!(shelf.advise(Tick(3_541_200)), Advice::Renew(_)));
+        let _ = shelf.fetched(Tick(3_541_200), Tick(3_598_500), failed(None));
         assert!(matches!(shelf.advise(Tick(3_600_000)), Advice::Fail(_)));
     }
 
@@ -297,6 +298,9 @@ mod tests {
     fn failures_are_remembered_for_a_growing_and_bounded_time() {
         let mut shelf = Shelf::default();
         let mut now = Tick(0);
+        // The first may have been a hiccup.
+        assert_eq!(shelf.advise(now), Advice::Fetch);
+        let _ = shelf.fetched(now, now, failed(None));
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
             assert_eq!(shelf.advise(now), Advice::Fetch, "{seconds}");
             let _ = shelf.fetched(now, now, failed(None));
@@ -310,12 +314,12 @@ mod tests {
         let now = Tick(now.0 + 1_000);
         assert_eq!(shelf.advise(now), Advice::Fetch);
         let _ = shelf.fetched(now, now, failed(None));
-        assert_eq!(shelf.advise(now.after(FIRST_PAUSE)), Advice::Fetch);
+        assert_eq!(shelf.advise(now), Advice::Fetch);
     }
 
     #[test]
     fn a_server_that_asks_for_time_gets_it_within_bounds() {
-        for (asked, given) in [(0, 1), (30, 30), (3_600, 60)] {
+        for (asked, given) in [(1, 1), (30, 30), (3_600, 60)] {
             let mut shelf = Shelf::default();
             assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
             let _ = shelf.fetched(Tick(0), Tick(0), failed(Some(asked)));
