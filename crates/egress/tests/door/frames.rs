@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Mishap, Phase, Report};
+use posthaste_egress::{Client, Mishap, Phase, Report, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -401,4 +402,48 @@ async fn nothing_is_left_of_any_of_them() {
             footprint = Footprint::now();
         }
     }
+}
+
+/// What cannot be written can also not be taken leave of. The connection ends all the same.
+#[tokio::test]
+async fn a_receiver_that_stops_reading_holds_nothing() {
+    let authority = Authority::new();
+    let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &["h2"]));
+    let receiver = Receiver::new(move |peer| {
+        let acceptor = acceptor.clone();
+        async move {
+            let (socket, _) = peer.apart();
+            let mut secured = acceptor.accept(socket).await.ok()?;
+            // As much as there is may be sent.
+            let most = (u32::MAX >> 1) - 65_535;
+            let windows = frame(WINDOW_UPDATE, 0, 0, &most.to_be_bytes());
+            let settings = frame(SETTINGS, 0, 0, &setting(4, u32::MAX >> 1));
+            let greeting = [settings, windows].concat();
+            secured.write_all(&greeting).await.ok()?;
+            secured.flush().await.ok()?;
+            std::future::pending().await
+        }
+    })
+    .await;
+    let client = trusting(authority.roots());
+    let tasks = || {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        metrics.num_alive_tasks()
+    };
+    let before = tasks();
+    let request = Request {
+        body: Bytes::from(vec![0; 64 << 20]),
+        time_limit: SHORT,
+        ..request(&receiver.named("https", NAME))
+    };
+    let report = client.send(request).await.unwrap();
+    assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Awaiting)));
+    let ended = async {
+        // The receiver's own is left.
+        while tasks() > before + 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let ended = tokio::time::timeout(AMPLE, ended).await;
+    assert!(ended.is_ok(), "{before} became {}", tasks());
 }

@@ -210,3 +210,26 @@ async fn of_a_thousand_addresses_every_one_is_vetted_and_few_are_tried() {
     let report = post(&resolving(&[&format!("127.0.0.1 {many}")]), &url).await;
     assert_eq!(status(&report), 200);
 }
+
+/// To most systems the unspecified address is the machine itself, so whoever opens it has not opened
+/// where the connection ends.
+#[tokio::test]
+async fn where_a_connection_ends_is_judged_as_well() {
+    let receiver = Receiver::answering(OK).await;
+    let url = receiver.named("http", NAME);
+    let opening = |networks: &[&str]| {
+        Client::new(ClientSettings {
+            rules: EgressRules {
+                allow_networks: networks.iter().map(|it| it.parse().unwrap()).collect(),
+                ..development()
+            },
+            resolver: Book::with(NAME, &["0.0.0.0"]),
+            ..settings()
+        })
+    };
+    let report = post(&opening(&["0.0.0.0/32"]), &url).await;
+    check_unsafe(&report, ForbiddenAddress::Loopback);
+    let report = post(&opening(&["0.0.0.0/32", "127.0.0.0/8"]), &url).await;
+    assert_eq!(report.mishap, Some(Mishap::WrongPeer));
+    assert_eq!(report.first_byte_at, None);
+}

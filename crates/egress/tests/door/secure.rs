@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, Mishap, Report, Request, Roots};
+use posthaste_egress::{Client, ClientSettings, Mishap, PoolKey, Report, Request, Roots};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
-use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{HandshakeKind, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -272,5 +272,35 @@ async fn a_receiver_that_stops_reading_leaves_no_task_behind() {
         assert_eq!(fault(&report), Fault::Timeout);
         // The receiver's own task for the connection is still there, and none of ours.
         assert_eq!(tasks_left().await, before + 1, "{protocol}");
+    }
+}
+
+/// A session that is taken up again carries what the receiver knows of one tenant over to another.
+#[tokio::test]
+async fn no_session_is_taken_up_again() {
+    let authority = Authority::new();
+    let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &[]));
+    let (seen_in, mut seen) = mpsc::unbounded_channel();
+    let receiver = Receiver::new(move |peer| {
+        let (acceptor, seen) = (acceptor.clone(), seen_in.clone());
+        async move {
+            let (socket, heard) = peer.apart();
+            let secured = acceptor.accept(socket).await.ok()?;
+            let _ = seen.send(secured.get_ref().1.handshake_kind());
+            let mut peer = Peer::joined(secured, heard);
+            peer.hear().await?;
+            peer.say(OK).await
+        }
+    })
+    .await;
+    let client = trusting(authority.roots());
+    for tenant in ["acme", "globex", "acme"] {
+        let request = Request {
+            pool_key: PoolKey::new(tenant),
+            ..request(&receiver.named("https", NAME))
+        };
+        assert_eq!(status(&client.send(request).await.unwrap()), 200);
+        assert_eq!(seen.recv().await, Some(Some(HandshakeKind::Full)));
+        client.forget(&PoolKey::new(tenant));
     }
 }
