@@ -183,6 +183,8 @@ pub(crate) fn type_in(program: &Program, canaries: &Canaries) {
         ("POSTHASTE_SERVER", server.as_str()),
     ];
     let header = format!("Authorization {secret}");
+    // Any other text could be a secret that an endpoint brought along.
+    let misread = format!("whsec_{secret}!");
     let commands: &[(&str, &[&str])] = &[
         ("cli-refused", &["tenants", "list"]),
         (
@@ -214,7 +216,7 @@ pub(crate) fn type_in(program: &Program, canaries: &Canaries) {
         ("cli-command", &["tenants", secret]),
         (
             "cli-listen",
-            &["listen", "--listen", "127.0.0.1:0", "--secret", secret],
+            &["listen", "--listen", "127.0.0.1:0", "--secret", &misread],
         ),
     ];
     for (name, arguments) in commands {
