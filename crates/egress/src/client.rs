@@ -175,6 +175,8 @@ impl Shared {
             let mut lease = match idle.take() {
                 Some(lease) => lease,
                 None => {
+                    // What an ended connection was handed has not left.
+                    (progress.meter, progress.handed_over_at) = (None, None);
                     // Boxed, since connecting is rare and large: else every request would carry room
                     // for it from task to task.
                     let identity = identity.as_ref();
@@ -263,7 +265,7 @@ async fn exchange(
 ) -> Result<Response<Incoming>, (Mishap, Option<Message>)> {
     progress.step = Step::At(Phase::Awaiting);
     progress.meter = lease.connection().begin_request();
-    progress.handed_over_at = Some(Instant::now());
+    progress.handed_over_at = progress.meter.is_none().then(Instant::now);
     let answered = lease.connection().send(message).await;
     answered.map_err(|unanswered| {
         let mishap = match lease.connection().is_flooded() {

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::meter::Meter;
 use crate::mishap::Mishap;
-use crate::request::{self, Message};
+use crate::request::{self, Label, Message};
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
 use crate::stream::Stream;
 
@@ -91,6 +91,8 @@ pub(crate) struct Connection {
     /// What one request adds to the allowance.
     allowance_bytes: u64,
     opened_at: Instant,
+    /// What its last HTTP/1.1 request was addressed with.
+    label: Option<Label>,
 }
 
 /// A request that got no answer. `unsent` is the message itself, if none of it was written.
@@ -166,6 +168,7 @@ impl Connection {
             meter,
             allowance_bytes: answer_bytes.saturating_mul(FRAMING_FACTOR),
             opened_at: Instant::now(),
+            label: None,
         })
     }
 
@@ -195,6 +198,7 @@ impl Connection {
             meter: Arc::clone(&self.meter),
             allowance_bytes: self.allowance_bytes,
             opened_at: self.opened_at,
+            label: None,
         })
     }
 
@@ -236,9 +240,20 @@ impl Connection {
     }
 
     /// Writes into the message whatever depends on the version of HTTP spoken here.
-    pub(crate) fn address(&self, message: &mut Message, to: &Destination) -> Result<(), Mishap> {
+    pub(crate) fn address(
+        &mut self,
+        message: &mut Message,
+        to: &Destination,
+    ) -> Result<(), Mishap> {
         match self.protocol() {
-            Protocol::Http1 => request::address_http1(message, to),
+            Protocol::Http1 => {
+                let label = match self.label.take() {
+                    Some(label) if label.is_of(to) => label,
+                    Some(_) | None => Label::new(to)?,
+                };
+                self.label.insert(label).put_on(message);
+                Ok(())
+            }
             Protocol::Http2 => request::address_http2(message, to),
         }
     }

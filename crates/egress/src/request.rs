@@ -4,8 +4,8 @@
 //! (`Content-Length`, `Host`, `Connection`, …) is written here and nowhere else; headers by such
 //! names are dropped from what the caller gave, so no custom header can smuggle a second request.
 
-use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,19 +26,28 @@ pub(crate) type Message = http::Request<Full<Bytes>>;
 ///
 /// The engine names it after the endpoint, its URL and its credentials, so that neither another tenant nor
 /// another endpoint ever meets a connection, nor the same one after a change.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PoolKey(Arc<str>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolKey {
+    /// Of the name, reckoned once: a request looks its key up several times.
+    hash: u64,
+    name: Arc<str>,
+}
 
 impl PoolKey {
     /// The key with this name.
     pub fn new(name: &str) -> PoolKey {
-        PoolKey(Arc::from(name))
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        PoolKey {
+            hash: hasher.finish(),
+            name: Arc::from(name),
+        }
     }
 }
 
-impl Borrow<str> for PoolKey {
-    fn borrow(&self) -> &str {
-        &self.0
+impl Hash for PoolKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
@@ -116,9 +125,10 @@ fn drop_ours(headers: &mut HeaderMap) {
 pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Message {
     drop_ours(&mut headers);
     let expects_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
-    if expects_body || !body.is_empty() {
-        // Some receivers answer 411 to an empty POST that does not say so.
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    if expects_body && body.is_empty() {
+        // hyper tells the length of a body that is one. Some receivers answer 411 to an empty POST that
+        // does not say so.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
     }
     let mut message = Message::new(Full::new(body));
     *message.method_mut() = method;
@@ -126,13 +136,32 @@ pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Me
     message
 }
 
-/// Writes the destination into the message as HTTP/1.1 wants it: path and query in the request line,
-/// the host in a header.
-pub(crate) fn address_http1(message: &mut Message, to: &Destination) -> Result<(), Mishap> {
-    let host = HeaderValue::from_str(to.authority()).map_err(|_| Mishap::Target)?;
-    *message.uri_mut() = Uri::from(target(to)?);
-    message.headers_mut().insert(HOST, host);
-    Ok(())
+/// A destination as HTTP/1.1 wants it: path and query in the request line, the host in a header. It is
+/// kept with a connection, most of whose requests go to the same.
+pub(crate) struct Label {
+    to: Destination,
+    target: Uri,
+    host: HeaderValue,
+}
+
+impl Label {
+    pub(crate) fn new(to: &Destination) -> Result<Label, Mishap> {
+        Ok(Label {
+            to: to.clone(),
+            target: Uri::from(target(to)?),
+            host: HeaderValue::from_str(to.authority()).map_err(|_| Mishap::Target)?,
+        })
+    }
+
+    pub(crate) fn is_of(&self, to: &Destination) -> bool {
+        self.to == *to
+    }
+
+    /// Writes the destination into the message.
+    pub(crate) fn put_on(&self, message: &mut Message) {
+        *message.uri_mut() = self.target.clone();
+        message.headers_mut().insert(HOST, self.host.clone());
+    }
 }
 
 /// Writes the destination into the message as HTTP/2 wants it: all of it in the URI.
@@ -177,9 +206,8 @@ mod tests {
         headers.insert("x-team", HeaderValue::from_static("billing"));
         let message = compose(Method::POST, headers, Bytes::from_static(b"four"));
         let kept: Vec<_> = message.headers().iter().collect();
-        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert_eq!(kept.len(), 1, "{kept:?}");
         assert_eq!(message.headers()["x-team"], "billing");
-        assert_eq!(message.headers()[CONTENT_LENGTH], "4");
     }
 
     #[test]
@@ -201,7 +229,8 @@ mod tests {
             let raw = format!("https://a.example/p{character}p?q{character}q");
             let to = Destination::parse(&raw, &rules).unwrap();
             let mut message = compose(Method::POST, HeaderMap::new(), Bytes::new());
-            assert_eq!(address_http1(&mut message, &to), Ok(()), "{character}");
+            let label = Label::new(&to).unwrap_or_else(|_| panic!("{character}"));
+            label.put_on(&mut message);
             assert_eq!(message.uri().to_string(), to.request_target());
             assert_eq!(address_http2(&mut message, &to), Ok(()), "{character}");
             assert_eq!(message.uri().to_string(), to.as_str());

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use url::{Position, Url};
 
@@ -57,9 +58,13 @@ pub enum Host {
     Ip(IpAddr),
 }
 
-/// A URL that may be called, as far as can be told without resolving its name.
+/// A URL that may be called, as far as can be told without resolving its name. Clones share it: each
+/// attempt has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Destination {
+pub struct Destination(Arc<Parts>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Parts {
     url: Url,
     scheme: Scheme,
     host: Host,
@@ -89,42 +94,42 @@ impl Destination {
             return Err(Refusal::Address(ForbiddenAddress::OwnListener));
         }
         check_length(url.as_str())?;
-        Ok(Destination {
+        Ok(Destination(Arc::new(Parts {
             url,
             scheme,
             host,
             port,
-        })
+        })))
     }
 
     /// The canonical URL, which parses to this very destination again.
     pub fn as_str(&self) -> &str {
-        self.url.as_str()
+        self.0.url.as_str()
     }
 
     /// How the destination is spoken to.
     pub fn scheme(&self) -> Scheme {
-        self.scheme
+        self.0.scheme
     }
 
     /// Whom to resolve or connect to.
     pub fn host(&self) -> &Host {
-        &self.host
+        &self.0.host
     }
 
     /// The port to connect to, whether the URL names it or not.
     pub fn port(&self) -> u16 {
-        self.port
+        self.0.port
     }
 
     /// Path and query, as they go into the request line. Starts with a slash; printable ASCII only.
     pub fn request_target(&self) -> &str {
-        &self.url[Position::BeforePath..Position::AfterQuery]
+        &self.0.url[Position::BeforePath..Position::AfterQuery]
     }
 
     /// Host, and port unless it is the scheme's own, as they go into the `Host` header.
     pub fn authority(&self) -> &str {
-        &self.url[Position::BeforeHost..Position::AfterPort]
+        &self.0.url[Position::BeforeHost..Position::AfterPort]
     }
 }
 
