@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use posthaste_core::classify::{HttpStatus, Outcome, retry_after};
@@ -22,6 +22,7 @@ use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
 
 /// How often idle connections are looked at.
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 /// How long before the receiver would close an idle connection we do.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
@@ -287,7 +288,7 @@ fn asked_to_wait(headers: &HeaderMap) -> Option<Span> {
 /// How long the receiver will keep an idle connection, if it says so (`Keep-Alive: timeout=5`), less
 /// a margin: both sides closing and sending at the same moment is a failed attempt.
 fn kept_alive(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get("keep-alive")?.to_str().ok()?;
+    let value = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let seconds = value.split(',').find_map(|parameter| {
         let (name, seconds) = parameter.split_once('=')?;
         let is_timeout = name.trim().eq_ignore_ascii_case("timeout");

@@ -14,6 +14,7 @@
 //! its requests, and is idle when there are none.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +59,24 @@ impl Origin {
     }
 }
 
+/// Takes over the hash that a pool key brings along.
+#[derive(Default)]
+struct Reckoned(u64);
+
+impl Hasher for Reckoned {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a pool key is hashed as a number");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// A connection without requests: its place in the order of coming to rest, and when it must go.
 struct Rest {
     serial: u64,
@@ -75,7 +94,7 @@ struct Entry {
 
 #[derive(Default)]
 struct Shelves {
-    by_key: HashMap<PoolKey, Vec<Entry>>,
+    by_key: HashMap<PoolKey, Vec<Entry>, BuildHasherDefault<Reckoned>>,
     /// Every resting connection's key, the longest resting first.
     resting: BTreeMap<u64, PoolKey>,
     next_serial: u64,
