@@ -7,8 +7,8 @@
 //! - **Renewed before it ends.** While a token still works, its successor is fetched beside the
 //!   deliveries, and none of them waits.
 //! - **A dead server is left in peace.** From the second failure in a row on, each is remembered for a
-//!   growing time, and whoever asks meanwhile is told of it. So is one whose tokens no receiver takes: they are used for a growing time
-//!   before another is asked for.
+//!   growing time, and whoever asks meanwhile is told of it. So is a server whose tokens no receiver takes:
+//!   each is used for a growing time before another is asked for.
 //! - **Through the one door.** Fetches leave by the client that deliveries leave by, with the same rules
 //!   and a time limit.
 //! - **Nothing told.** Of what a server answers, only the status and the error codes of the standard are
