@@ -12,6 +12,7 @@
 //! | [`delivery`] | which state may follow which |
 //! | [`lane`] | whether one endpoint may be sent to now |
 //! | [`dispatcher`] | who is sent to next, over all endpoints |
+//! | [`cluster`] | which node owns which endpoints |
 //! | [`ingest`] | whether an event is new |
 //! | [`subscription`] | which endpoints want it |
 //! | [`sign`] | how a request proves where it came from |
@@ -19,6 +20,7 @@
 
 pub mod address;
 pub mod classify;
+pub mod cluster;
 pub mod delivery;
 pub mod dice;
 pub mod dispatcher;

@@ -10,6 +10,7 @@
 //! ```
 
 mod attempt;
+mod cluster;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod delivery;
@@ -25,6 +26,7 @@ pub mod sqlite;
 mod store;
 
 pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
+pub use cluster::{Change, Cluster, Lease, NodeNo, Orders, Owner};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Limits, Replaced, Tenant,

@@ -11,10 +11,10 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason, Endpoint,
-    EndpointRow, EventFilter, Ingest, Insertion, KeyHash, NewEvent, NoticeEntry, Page, PageRequest,
-    Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError, StoredDelivery,
-    StoredEvent, Swept, Tenant, Tidied, Written,
+    ApiKey, AttemptDetail, AttemptEntry, Cluster, Content, Counts, DeliveryFilter, DisabledReason,
+    Endpoint, EndpointRow, EventFilter, Ingest, Insertion, KeyHash, NewEvent, NoticeEntry, Page,
+    PageRequest, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
+    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What a call will answer.
@@ -37,8 +37,9 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    are never awaited: a write is under way as soon as the method returns.
 /// 4. **Together.** Whatever gathered while one commit ran is written by the next. Nobody waits for a
 ///    timer, and nobody alone waits for a crowd.
-/// 5. **Handed over.** What was accepted is handed to the [`HandOver`](crate::HandOver) in commit order
-///    and before its caller is answered. Ids grow in commit order.
+/// 5. **Handed over.** What was accepted for endpoints of this node is handed to the
+///    [`HandOver`](crate::HandOver) in commit order and before its caller is answered; the owners of the
+///    others are told. Ids made by one node grow in commit order.
 /// 6. **No moving back.** A record is applied only if its delivery still waits and has made one attempt
 ///    fewer; health only if it is newer than what is stored; a disabling never undoes a deletion. What
 ///    has ended changes only by [`retry`](Store::retry) and [`step_replay`](Store::step_replay), and is
@@ -242,11 +243,11 @@ pub trait Store: Send + Sync {
 
     // Figures and housekeeping.
 
-    /// How much there is.
-    fn counts(&self) -> Counts;
+    /// How much there is, over all nodes. Costs next to nothing, however much that is.
+    fn counts(&self) -> Answer<Counts>;
 
-    /// How many deliveries wait for an endpoint.
-    fn pending(&self, endpoint: EndpointId) -> u64;
+    /// How many deliveries wait for an endpoint. Costs as little.
+    fn pending(&self, endpoint: EndpointId) -> Answer<u64>;
 
     /// How many deliveries, of one tenant or of all, have been waiting for another attempt since before
     /// `since`; counts no further than `limit`.
@@ -269,6 +270,11 @@ pub trait Store: Send + Sync {
 
     /// Writes what is still to be written, and closes. Everything after that is [`StoreError::Closed`].
     fn close(&self) -> Answer<()>;
+
+    /// The other nodes on it, if it can be shared.
+    fn cluster(&self) -> Option<Arc<dyn Cluster>> {
+        None
+    }
 
     /// Where it is, if it is a file on this machine.
     fn path(&self) -> Option<&Path>;

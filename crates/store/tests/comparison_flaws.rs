@@ -306,10 +306,10 @@ impl Store for Flawed {
         self.inner.create_replay(now, tenant, filter)
     }
 
-    fn pending(&self, endpoint: EndpointId) -> u64 {
+    fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
         let pending = self.inner.pending(endpoint);
         if self.has(Flaw::MiscountsPending) {
-            pending.min(3)
+            Box::pin(async { Ok(pending.await?.min(3)) })
         } else {
             pending
         }
@@ -344,7 +344,7 @@ impl Store for Flawed {
         replay(tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
         replays(tenant: TenantId, page: PageRequest<ReplayId>) -> Answer<Page<Replay, ReplayId>>;
         running_replays() -> Answer<Vec<ReplayId>>;
-        counts() -> Counts;
+        counts() -> Answer<Counts>;
         retrying_since(tenant: Option<TenantId>, since: Timestamp, limit: usize) -> Answer<u64>;
         notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
         probe(now: Timestamp) -> Answer<()>;

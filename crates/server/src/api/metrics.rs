@@ -56,7 +56,8 @@ async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 async fn gauges(app: &App) -> Gauges {
-    let counts = app.store.counts();
+    let counts = tokio::time::timeout(ENGINE_TIMEOUT, app.store.counts()).await;
+    let counts = counts.ok().and_then(Result::ok).unwrap_or_default();
     let breakers = tokio::time::timeout(ENGINE_TIMEOUT, app.engine.breakers()).await;
     let breakers = breakers.ok().and_then(Result::ok).unwrap_or_default();
     Gauges {

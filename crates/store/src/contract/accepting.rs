@@ -186,7 +186,7 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
     assert_eq!(world.events("acme", EventFilter::default()).await.len(), 1);
     assert_eq!(world.listed(DeliveryFilter::default()).await.len(), 1);
     assert!(world.recorder.take().is_empty());
-    assert_eq!(world.store.counts().pending, 1);
+    assert_eq!(world.store.counts().await.expect("counts").pending, 1);
     // The key of an event that was not accepted is free.
     let batch: Vec<NewEvent> = (0..300)
         .map(|number| keyed("acme", &format!("new{}", number % 299), "other"))

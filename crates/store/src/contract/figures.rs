@@ -23,9 +23,17 @@ async fn assert_counted(world: &World<'_>, step: &str) {
             counts.dead_letters += u64::from(status == Status::Failed);
         }
     }
-    assert_eq!(world.store.counts(), counts, "after {step}");
+    assert_eq!(
+        world.store.counts().await.expect("counts"),
+        counts,
+        "after {step}"
+    );
     for number in [1, 2] {
-        let pending = world.store.pending(EndpointId(number));
+        let pending = world
+            .store
+            .pending(EndpointId(number))
+            .await
+            .expect("a count");
         assert_eq!(
             pending, waiting[number as usize],
             "of {number}, after {step}"
@@ -80,8 +88,8 @@ pub(super) async fn counts_are_what_a_recount_says(harness: &dyn Harness) {
     assert_counted(&world, "a restart").await;
     assert!(world.tidy(at(9 * DAY), DAY).await > 0);
     assert_counted(&world, "tidying").await;
-    assert_eq!(world.store.counts().dead_letters, 0);
-    assert_eq!(world.store.counts().pending, 8);
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
+    assert_eq!(world.store.counts().await.expect("counts").pending, 8);
     let world = world.reopened().await;
     assert_counted(&world, "another restart").await;
 }

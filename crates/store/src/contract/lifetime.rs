@@ -113,7 +113,7 @@ async fn whole(world: &World<'_>) -> String {
         deliveries.push(world.find(delivery).await);
     }
     let tenant = world.store.tenant(id("acme")).await;
-    let counts = world.store.counts();
+    let counts = world.store.counts().await.expect("counts");
     let mut work = world.store.unfinished_work().await.unwrap();
     work.sort();
     let fetched = world.fetch(EndpointId(2), at(10), 99, false).await;

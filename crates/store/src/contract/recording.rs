@@ -88,7 +88,7 @@ pub(super) async fn everything_known_of_a_delivery_comes_back(harness: &dyn Harn
 async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: DeliveryId) {
     let before = world.find(sent).await;
     let endpoint = world.store.endpoint(stale.delivery.facts().endpoint).await;
-    let counts = world.store.counts();
+    let counts = world.store.counts().await.expect("counts");
     let loud = AttemptRecord {
         health: Some(Health {
             revision: 1_000,
@@ -103,7 +103,7 @@ async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: Deliv
     let after = world.store.endpoint(stale.delivery.facts().endpoint).await;
     assert_eq!(after, endpoint);
     assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
-    assert_eq!(world.store.counts(), counts);
+    assert_eq!(world.store.counts().await.expect("counts"), counts);
 }
 
 pub(super) async fn what_is_stale_changes_nothing(harness: &dyn Harness) {

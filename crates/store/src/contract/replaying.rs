@@ -124,7 +124,7 @@ pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
         assert_eq!((stored.delivery.facts().spent, attempts.len()), (0, 1));
     }
     assert_eq!(world.status(succeeded).await, Status::Succeeded);
-    assert_eq!(world.store.counts().dead_letters, 0);
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
     // Nothing is handed over: where something is due is in the answer.
     assert!(world.recorder.take().is_empty());
     let after = step(&world, at(500), replay.id, 2).await;
@@ -219,12 +219,15 @@ pub(super) async fn only_what_matches_is_sent_again(harness: &dyn Harness) {
     ] {
         let replay = begin(&world, at(200), filter.clone()).await;
         assert_eq!(replay.total, expected, "{filter:?}");
-        let before = world.store.counts();
+        let before = world.store.counts().await.expect("counts");
         let (replay, _) = finish(&world, at(201), replay.id).await;
         assert_eq!(replay.replayed, expected, "{filter:?}");
         let going = waiting(&world).await;
         assert_eq!(going.len() as u64, expected, "{filter:?}");
-        assert_eq!(world.store.counts().pending, before.pending + expected);
+        assert_eq!(
+            world.store.counts().await.expect("counts").pending,
+            before.pending + expected
+        );
         // Back to how it was.
         for delivery in going {
             let (ms, _, _) = deliveries
@@ -406,7 +409,7 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
         world.delivery(to_late(&waits).unwrap()).await.wanted_at(),
         Some(at(12))
     );
-    assert_eq!(world.store.pending(late), 5);
+    assert_eq!(world.store.pending(late).await.expect("a count"), 5);
     // Now nothing is missed any more.
     let again = begin(&world, at(200), missed(late, at(5))).await;
     assert_eq!(again.total, 0);

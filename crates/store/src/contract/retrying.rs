@@ -42,7 +42,7 @@ pub(super) async fn one_that_waits_is_hastened(harness: &dyn Harness) {
     assert_eq!(*hastened.facts(), spent, "nothing is forgiven");
     let fetched = world.fetch(endpoint, at(5), 9, false).await;
     assert_eq!(fetched.deliveries.len(), 2);
-    assert_eq!(world.store.counts().pending, 2);
+    assert_eq!(world.store.counts().await.expect("counts").pending, 2);
 }
 
 pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
@@ -55,7 +55,7 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
     world.fail(failed, at(3)).await;
     let cancelled = world.send(at(1), "a.b").await;
     assert_eq!(world.cancel(cancelled, at(2)).await, Written::Applied);
-    assert_eq!(world.store.counts().dead_letters, 1);
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 1);
     for (sent, attempts) in [(succeeded, 1), (failed, 2), (cancelled, 0)] {
         let before = world.find(sent).await.1;
         assert_eq!(
@@ -75,8 +75,8 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
     }
     assert_eq!(
         (
-            world.store.counts().pending,
-            world.store.counts().dead_letters
+            world.store.counts().await.expect("counts").pending,
+            world.store.counts().await.expect("counts").dead_letters
         ),
         (3, 0)
     );
@@ -118,5 +118,5 @@ pub(super) async fn somebody_elses_delivery_does_not_exist(harness: &dyn Harness
         retry(&world, 5, DeliveryId(7)).await,
         Retried::NoSuchDelivery
     );
-    assert_eq!(world.store.pending(endpoint), 0);
+    assert_eq!(world.store.pending(endpoint).await.expect("a count"), 0);
 }

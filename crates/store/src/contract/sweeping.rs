@@ -57,10 +57,13 @@ pub(super) async fn a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight(
         assert_eq!(world.status(spared).await, Status::Pending);
     }
     assert_eq!(
-        (world.store.pending(made), world.store.pending(other)),
+        (
+            world.store.pending(made).await.expect("a count"),
+            world.store.pending(other).await.expect("a count")
+        ),
         (2, 1)
     );
-    assert_eq!(world.store.counts().dead_letters, 7);
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 7);
 }
 
 pub(super) async fn a_sweep_says_why(harness: &dyn Harness) {

@@ -111,7 +111,7 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     let nothing = world.store.delivery(id("acme"), delivery).await.unwrap();
     assert_eq!(nothing, None);
     // What still waits is not forgotten: it must be failed.
-    assert_eq!(world.store.counts().pending, 2);
+    assert_eq!(world.store.counts().await.expect("counts").pending, 2);
     let fetched = world.fetch(enabled, at(6), 10, false).await;
     assert_eq!(fetched.deliveries.len(), 1);
 }

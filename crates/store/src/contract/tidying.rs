@@ -28,7 +28,7 @@ pub(super) async fn what_is_unfinished_stays(harness: &dyn Harness) {
         assert!(!world.status(sent).await.is_terminal());
     }
     assert_eq!(world.status(half.deliveries[0].id).await, Status::Succeeded);
-    assert_eq!(world.store.counts().pending, 4);
+    assert_eq!(world.store.counts().await.expect("counts").pending, 4);
     world.succeed(half.deliveries[1].id, at(EVER)).await;
     assert_eq!(world.tidy(at(EVER), DAY).await, 0, "it has only just ended");
     assert_eq!(world.tidy(at(EVER + DAY + 1_000), DAY).await, 1);
@@ -58,7 +58,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     );
     let left = second.deliveries[0].id;
     assert_eq!(world.listed(DeliveryFilter::default()).await, [left]);
-    assert_eq!(world.store.counts().dead_letters, 0);
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
     let gone = world.store.retry(at(3 * DAY), id("acme"), sent).await;
     assert_eq!(gone, Ok(crate::Retried::NoSuchDelivery));
     // An event that nobody wanted ended when it came.

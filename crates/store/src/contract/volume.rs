@@ -125,8 +125,14 @@ pub(super) async fn long_lists_are_whole(harness: &dyn Harness) {
         assert!(events.is_sorted_by(|a, b| a.event.id > b.event.id));
         world = world.reopened().await;
     }
-    assert_eq!(world.store.counts().dead_letters, BATCHES);
-    assert_eq!(world.store.pending(often), BATCHES * (BATCH as u64 - 1));
+    assert_eq!(
+        world.store.counts().await.expect("counts").dead_letters,
+        BATCHES
+    );
+    assert_eq!(
+        world.store.pending(often).await.expect("a count"),
+        BATCHES * (BATCH as u64 - 1)
+    );
 }
 
 pub(super) async fn a_long_queue_behind_one_key_hides_nobody(harness: &dyn Harness) {
@@ -186,7 +192,10 @@ pub(super) async fn a_long_replay_is_whole(harness: &dyn Harness) {
             break;
         }
     }
-    assert_eq!(world.store.counts().dead_letters, 5 * BATCH as u64);
+    assert_eq!(
+        world.store.counts().await.expect("counts").dead_letters,
+        5 * BATCH as u64
+    );
     let replay = super::replaying::failed(&world, at(20)).await;
     assert_eq!(replay.total, 5 * BATCH as u64);
     let mut status = replay.status;
@@ -209,5 +218,5 @@ pub(super) async fn a_long_replay_is_whole(harness: &dyn Harness) {
         set(found(&world, &filter).await) == sent,
         "all of them, and each once"
     );
-    assert_eq!(world.store.counts().dead_letters, 0);
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
 }

@@ -316,12 +316,12 @@ impl Store for ModelStore {
         answer(self.read(Tables::running_replays))
     }
 
-    fn counts(&self) -> Counts {
-        lock(&self.tables).counts()
+    fn counts(&self) -> Answer<Counts> {
+        Box::pin(ready(Ok(lock(&self.tables).counts())))
     }
 
-    fn pending(&self, endpoint: EndpointId) -> u64 {
-        lock(&self.tables).pending(endpoint)
+    fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
+        Box::pin(ready(Ok(lock(&self.tables).pending(endpoint))))
     }
 
     fn retrying_since(

@@ -1,5 +1,6 @@
 //! The contract, kept: each call finds its thread.
 
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -436,12 +437,12 @@ impl Store for SqliteStore {
         self.read(Pace::Long, replays::running)
     }
 
-    fn counts(&self) -> Counts {
-        self.tally.counts()
+    fn counts(&self) -> Answer<Counts> {
+        Box::pin(ready(Ok(self.tally.counts())))
     }
 
-    fn pending(&self, endpoint: EndpointId) -> u64 {
-        self.tally.pending(endpoint)
+    fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
+        Box::pin(ready(Ok(self.tally.pending(endpoint))))
     }
 
     fn retrying_since(

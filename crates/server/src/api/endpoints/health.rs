@@ -85,7 +85,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let figures = app.observe.endpoint(endpoint.id);
     let shown = Shown {
         breaker: breaker.shown(),
-        pending: app.store.pending(endpoint.id),
+        pending: app.store.pending(endpoint.id).await?,
         in_flight: lane.as_ref().map_or(0, |lane| lane.in_flight),
         next_attempt_at: due
             .and_then(|due| next_attempt(due, &row, lane.as_ref(), &breaker, now))

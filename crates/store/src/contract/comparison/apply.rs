@@ -28,7 +28,7 @@ impl Side<'_> {
     pub(super) async fn apply(&mut self, operation: &Operation) -> String {
         let answer = self.answer(operation).await;
         let handed_over = self.handed_over();
-        let counts = self.store.counts();
+        let counts = self.store.counts().await.expect("counts");
         format!(
             "{}\n{handed_over}\n{counts:?}",
             self.names.translate(&answer)
@@ -110,7 +110,7 @@ impl Side<'_> {
                 self.tell(&(
                     stood,
                     store.endpoint(endpoint).await,
-                    store.pending(endpoint),
+                    store.pending(endpoint).await.expect("a count"),
                 ))
             }
             Operation::Accept {
@@ -282,7 +282,7 @@ impl Side<'_> {
             written,
             found,
             self.store.endpoint(endpoint).await,
-            self.store.pending(endpoint),
+            self.store.pending(endpoint).await.expect("a count"),
         ))
     }
 
@@ -334,7 +334,10 @@ impl Side<'_> {
             assert!(swept.ended <= limit, "swept more than asked for");
             ended += swept.ended;
             if !swept.more {
-                return format!("{ended} ended, {} left", self.store.pending(endpoint));
+                return format!(
+                    "{ended} ended, {} left",
+                    self.store.pending(endpoint).await.expect("a count")
+                );
             }
         }
     }

@@ -25,7 +25,7 @@ impl Side<'_> {
         for number in 0..11 {
             let endpoint = EndpointId(number << 64);
             let row = self.store.endpoint(endpoint).await;
-            put(self.tell(&(row, self.store.pending(endpoint))));
+            put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
         }
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));

@@ -1,0 +1,73 @@
+//! How nodes share the work: by owning it.
+//!
+//! Every endpoint belongs to one of [`SHARD_COUNT`] shards, for ever; every shard is owned by at most one
+//! node. So whatever is exact within one process, the window, the rate, the breaker, is exact over all.
+
+use crate::id::EndpointId;
+
+/// How many shards there are. Stored data depend on it: it never changes.
+pub const SHARD_COUNT: u16 = 256;
+
+/// A part of all endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(u16);
+
+impl Shard {
+    /// The shard of an endpoint. Stored data depend on it: it never changes.
+    pub fn of(endpoint: EndpointId) -> Shard {
+        // The end of an id is chance; folding in the rest serves ids that were made otherwise.
+        let id = endpoint.0;
+        let folded = (id as u64) ^ ((id >> 64) as u64);
+        let spread = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Shard((spread >> 56) as u16)
+    }
+
+    /// The shard with this number, if there is one.
+    pub fn numbered(number: u16) -> Option<Shard> {
+        (number < SHARD_COUNT).then_some(Shard(number))
+    }
+
+    /// Its number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+
+    /// Every shard.
+    pub fn all() -> impl Iterator<Item = Shard> {
+        (0..SHARD_COUNT).map(Shard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dice::Dice;
+    use crate::id::Mint;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn endpoints_spread_over_all_shards() {
+        let mut mint = Mint::new(Dice::seeded(5));
+        let mut sizes = [0_u32; SHARD_COUNT as usize];
+        for number in 0..25_600 {
+            let endpoint: EndpointId = mint.next(Timestamp(1_800_000_000_000 + number));
+            sizes[usize::from(Shard::of(endpoint).number())] += 1;
+        }
+        assert!(
+            sizes.iter().all(|size| (50..=160).contains(size)),
+            "{sizes:?}"
+        );
+    }
+
+    #[test]
+    fn the_shard_of_an_endpoint_never_changes() {
+        let shards = [
+            1_u128,
+            77,
+            u128::MAX,
+            0x0192_4567_89ab_7cde_8f01_2345_6789_abcd,
+        ];
+        let numbers = shards.map(|id| Shard::of(EndpointId(id)).number());
+        assert_eq!(numbers, [158, 150, 0, 111]);
+    }
+}

@@ -1,0 +1,199 @@
+-- What is stored, in its first format. Published steps never change.
+--
+-- Hot and cold apart: a delivery that has not ended is a row of `waiting`, a small table that is vacuumed all the
+-- time; when it ends it moves to `ended`, which is appended to, partitioned by the time in the ids, and never changed
+-- until its partition is dropped. An event is written once. All times are milliseconds, all of them given by nodes.
+
+CREATE TABLE meta (name text PRIMARY KEY, value bigint NOT NULL) WITH (fillfactor = 50);
+CREATE TABLE vault (one boolean PRIMARY KEY DEFAULT true CHECK (one), keys text NOT NULL);
+
+-- Changes of what nodes keep in mind, numbered in the order of their commits: whoever writes one holds the row of
+-- `directory` until it is committed.
+CREATE TABLE directory (one boolean PRIMARY KEY DEFAULT true CHECK (one), last_change bigint NOT NULL, last_no bigint NOT NULL)
+    WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+INSERT INTO directory (last_change, last_no) VALUES (0, 0);
+CREATE TABLE changes (no bigint PRIMARY KEY, kind smallint NOT NULL, id text NOT NULL);
+
+CREATE TABLE tenants (
+    no bigint PRIMARY KEY,
+    id text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    policy text,
+    limits text NOT NULL,
+    created_at bigint NOT NULL,
+    revision bigint NOT NULL,
+    deleted boolean NOT NULL
+);
+CREATE UNIQUE INDEX tenants_by_id ON tenants (id) WHERE NOT deleted;
+CREATE INDEX tenants_by_age ON tenants (created_at, id) WHERE NOT deleted;
+
+-- The admin keys of nobody have tenant number 0.
+CREATE TABLE keys (
+    id uuid PRIMARY KEY,
+    tenant_no bigint NOT NULL,
+    name text NOT NULL,
+    hash bytea NOT NULL UNIQUE,
+    created_at bigint NOT NULL
+);
+CREATE INDEX keys_by_tenant ON keys (tenant_no, id);
+
+CREATE TABLE endpoints (
+    no bigint PRIMARY KEY,
+    id uuid NOT NULL UNIQUE,
+    shard smallint NOT NULL,
+    tenant_no bigint NOT NULL,
+    standing smallint NOT NULL,
+    reason text,
+    url text NOT NULL,
+    description text NOT NULL,
+    event_types text NOT NULL,
+    policy text,
+    timeout_ms bigint NOT NULL,
+    max_in_flight bigint NOT NULL,
+    per_second double precision NOT NULL,
+    burst bigint NOT NULL,
+    ordered boolean NOT NULL,
+    sealed_headers bytea NOT NULL,
+    sealed_keys bytea NOT NULL,
+    signature_style smallint NOT NULL,
+    sealed_credentials bytea NOT NULL,
+    owner_email text,
+    created_at bigint NOT NULL,
+    revision bigint NOT NULL
+);
+CREATE INDEX endpoints_by_tenant ON endpoints (tenant_no, id);
+
+-- Written with every failure, so apart from the wide row.
+CREATE TABLE healths (
+    endpoint_no bigint PRIMARY KEY,
+    revision bigint NOT NULL,
+    tripped boolean NOT NULL,
+    health text NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE TABLE events (
+    id uuid NOT NULL,
+    tenant_no bigint NOT NULL,
+    created_at bigint NOT NULL,
+    deliver_at bigint,
+    ordering bigint,
+    test boolean NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    content_type text,
+    idempotency_key text,
+    deliveries bytea NOT NULL,
+    payload bytea NOT NULL,
+    PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+ALTER TABLE events ALTER COLUMN payload SET STORAGE EXTERNAL;
+CREATE INDEX events_by_tenant ON events (tenant_no, id);
+
+-- Deliveries that a replay made of an event later on.
+CREATE TABLE added (event_id uuid NOT NULL, delivery_id uuid NOT NULL, endpoint_no bigint NOT NULL, PRIMARY KEY (event_id, delivery_id));
+
+CREATE TABLE idempotency (
+    tenant_no bigint NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    fingerprint bytea NOT NULL,
+    event_id uuid NOT NULL,
+    PRIMARY KEY (tenant_no, key)
+);
+CREATE INDEX idempotency_by_age ON idempotency USING brin (event_id);
+
+CREATE TABLE waiting (
+    id uuid NOT NULL PRIMARY KEY,
+    event_id uuid NOT NULL,
+    endpoint_no bigint NOT NULL,
+    tenant_no bigint NOT NULL,
+    created_at bigint NOT NULL,
+    due bigint NOT NULL,
+    first_due bigint NOT NULL,
+    give_up_at bigint NOT NULL,
+    delay_ms bigint,
+    ordering bigint,
+    attempts integer NOT NULL,
+    spent integer NOT NULL,
+    status smallint NOT NULL,
+    trigger smallint NOT NULL,
+    kind smallint,
+    type text COLLATE "C" NOT NULL,
+    granted text,
+    last text
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000);
+CREATE INDEX waiting_due ON waiting (endpoint_no, due, id);
+CREATE INDEX waiting_ordered ON waiting (endpoint_no, ordering, id) WHERE ordering IS NOT NULL;
+CREATE INDEX waiting_retrying ON waiting (first_due) WHERE status = 1;
+
+CREATE TABLE ended (
+    id uuid NOT NULL,
+    event_id uuid NOT NULL,
+    endpoint_no bigint NOT NULL,
+    tenant_no bigint NOT NULL,
+    created_at bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    first_due bigint NOT NULL,
+    give_up_at bigint NOT NULL,
+    delay_ms bigint,
+    ordering bigint,
+    attempts integer NOT NULL,
+    spent integer NOT NULL,
+    status smallint NOT NULL,
+    reason smallint,
+    kind smallint,
+    type text COLLATE "C" NOT NULL,
+    granted text,
+    last text,
+    PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX ended_by_endpoint ON ended (endpoint_no, id);
+CREATE INDEX ended_by_tenant ON ended (tenant_no, id);
+CREATE INDEX ended_dead ON ended (endpoint_no, id) WHERE status = 3;
+
+-- Every attempt but the one that ended its delivery, which lies with it.
+CREATE TABLE attempts (delivery_id uuid NOT NULL, number integer NOT NULL, entry text NOT NULL, PRIMARY KEY (delivery_id, number))
+    PARTITION BY RANGE (delivery_id);
+
+-- How much waits and how much has failed. Each node counts in a slot of its own, so that none waits for another.
+CREATE TABLE tally (
+    endpoint_no bigint NOT NULL,
+    slot smallint NOT NULL,
+    waiting bigint NOT NULL,
+    dead bigint NOT NULL,
+    PRIMARY KEY (endpoint_no, slot)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE replays (
+    id uuid PRIMARY KEY,
+    tenant_no bigint NOT NULL,
+    status smallint NOT NULL,
+    scope smallint NOT NULL,
+    endpoint uuid,
+    event_type text,
+    kind smallint,
+    since bigint,
+    until bigint,
+    total bigint NOT NULL,
+    replayed bigint NOT NULL,
+    created_at bigint NOT NULL,
+    finished_at bigint
+);
+CREATE INDEX replays_by_tenant ON replays (tenant_no, id);
+CREATE INDEX replays_running ON replays (id) WHERE status = 0;
+CREATE TABLE replay_targets (replay_id uuid NOT NULL, piece bigint NOT NULL, targets bytea NOT NULL, PRIMARY KEY (replay_id, piece));
+
+CREATE TABLE notices (number bigint PRIMARY KEY, endpoint_no bigint NOT NULL, at bigint NOT NULL, name text NOT NULL, detail text NOT NULL);
+
+-- Nodes, by number; one that is fenced off writes nothing any more. Its heart beats in `beats`, apart from the row
+-- that its writes lock.
+CREATE SEQUENCE node_numbers;
+CREATE TABLE nodes (no bigint PRIMARY KEY, role smallint NOT NULL, name text NOT NULL);
+CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL)
+    WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+CREATE TABLE shards (no smallint PRIMARY KEY, owner bigint, epoch bigint NOT NULL) WITH (fillfactor = 50);
+INSERT INTO shards (no, owner, epoch) SELECT no, NULL, 0 FROM generate_series(0, 255) AS no;
+
+-- Questions and answers between nodes. Nobody misses them after a crash.
+CREATE UNLOGGED TABLE mail (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, receiver bigint NOT NULL, sender bigint NOT NULL, reference bigint NOT NULL, answer boolean NOT NULL, body text NOT NULL)
+    WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX mail_by_receiver ON mail (receiver, no);
