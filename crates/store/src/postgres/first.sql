@@ -185,10 +185,10 @@ CREATE TABLE replay_targets (replay_id uuid NOT NULL, piece bigint NOT NULL, tar
 CREATE TABLE notices (number bigint PRIMARY KEY, endpoint_no bigint NOT NULL, at bigint NOT NULL, name text NOT NULL, detail text NOT NULL);
 
 -- Nodes, by number; one that is fenced off writes nothing any more. Its heart beats in `beats`, apart from the row
--- that its writes lock.
+-- that its writes lock; with each beat it says whether it wants shards, and how long it must be silent to be dead.
 CREATE SEQUENCE node_numbers;
 CREATE TABLE nodes (no bigint PRIMARY KEY, role smallint NOT NULL, name text NOT NULL);
-CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL)
+CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL, works boolean NOT NULL, lease_ms bigint NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 CREATE TABLE shards (no smallint PRIMARY KEY, owner bigint, epoch bigint NOT NULL) WITH (fillfactor = 50);
 INSERT INTO shards (no, owner, epoch) SELECT no, NULL, 0 FROM generate_series(0, 255) AS no;
