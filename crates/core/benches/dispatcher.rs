@@ -179,6 +179,7 @@ impl World {
                     Command::Stands { .. }
                     | Command::TooLateToCancel(_)
                     | Command::Sweep { .. }
+                    | Command::Disowned(_)
                     | Command::Notify(_)
                     | Command::Drained => {}
                 }
@@ -195,6 +196,7 @@ impl World {
             settings: self.settings.clone(),
             standing: Standing::Enabled,
             health: Health::default(),
+            owned_since: Tick::START,
         })
     }
 

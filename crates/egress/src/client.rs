@@ -17,7 +17,7 @@ use crate::meter::Meter;
 use crate::mishap::{Mishap, OwnFault, Phase, Setback, Step};
 use crate::pool::{Lease, Pool};
 use crate::report::Report;
-use crate::request::{self, Message, PoolKey, Request};
+use crate::request::{self, Message, Permit, PoolKey, Request};
 use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
 
 /// How often idle connections are looked at.
@@ -166,6 +166,7 @@ impl Shared {
             identity,
             keep_bytes,
             time_limit: _,
+            permit,
         } = request;
         let keep_bytes = keep_bytes.unwrap_or(self.settings.max_snippet_bytes);
         let mut message = request::compose(method, headers, body);
@@ -187,12 +188,12 @@ impl Shared {
                 }
             };
             lease.connection().address(&mut message, &to)?;
-            match exchange(&mut lease, message, progress).await {
+            match exchange(&mut lease, message, permit.clone(), progress).await {
                 Ok(response) => return self.read(response, lease, keep_bytes, progress).await,
                 // The connection ended while it was idle. The receiver has seen nothing of the
                 // request, so a fresh connection may have it.
                 Err((_, Some(unsent))) if progress.reused => message = unsent,
-                Err((mishap, _)) => return Err(mishap.into()),
+                Err((setback, _)) => return Err(setback),
             }
         }
     }
@@ -262,18 +263,24 @@ impl Shared {
 async fn exchange(
     lease: &mut Lease,
     message: Message,
+    permit: Option<Permit>,
     progress: &mut Progress,
-) -> Result<Response<Incoming>, (Mishap, Option<Message>)> {
+) -> Result<Response<Incoming>, (Setback, Option<Message>)> {
     progress.step = Step::At(Phase::Awaiting);
-    progress.meter = lease.connection().begin_request();
+    if permit.as_ref().is_some_and(|permit| !permit.holds()) {
+        return Err((OwnFault::TooLate.into(), None));
+    }
+    progress.meter = lease.connection().begin_request(permit);
     progress.handed_over_at = progress.meter.is_none().then(Instant::now);
     let answered = lease.connection().send(message).await;
     answered.map_err(|unanswered| {
-        let mishap = match lease.connection().is_flooded() {
-            true => Mishap::Flooded,
-            false => explain::awaiting(&unanswered.error),
+        let connection = lease.connection();
+        let setback = match (connection.is_too_late(), connection.is_flooded()) {
+            (true, _) => OwnFault::TooLate.into(),
+            (false, true) => Mishap::Flooded.into(),
+            (false, false) => explain::awaiting(&unanswered.error).into(),
         };
-        (mishap, unanswered.unsent)
+        (setback, unanswered.unsent)
     })
 }
 

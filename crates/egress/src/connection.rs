@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::meter::Meter;
 use crate::mishap::Mishap;
-use crate::request::{self, Label, Message};
+use crate::request::{self, Label, Message, Permit};
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
 use crate::stream::Stream;
 
@@ -259,12 +259,12 @@ impl Connection {
     }
 
     /// Allows for another answer. The meter will show when the request's first byte leaves, if this
-    /// connection serves one request at a time.
-    pub(crate) fn begin_request(&self) -> Option<Arc<Meter>> {
+    /// connection serves one request at a time; then it also asks for the permit at that very moment.
+    pub(crate) fn begin_request(&self, permit: Option<Permit>) -> Option<Arc<Meter>> {
         match self.protocol() {
             Protocol::Http1 => {
                 self.meter.grant(self.allowance_bytes, 1);
-                self.meter.rearm();
+                self.meter.rearm(permit);
                 Some(Arc::clone(&self.meter))
             }
             Protocol::Http2 => {
@@ -278,6 +278,11 @@ impl Connection {
     /// itself: its error has to be told to every request, and is told without its cause.
     pub(crate) fn is_flooded(&self) -> bool {
         self.meter.is_flooded()
+    }
+
+    /// Whether it ended because a request may not begin any more.
+    pub(crate) fn is_too_late(&self) -> bool {
+        self.meter.is_too_late()
     }
 
     /// Sends a request and waits for the head of the answer.

@@ -51,7 +51,7 @@ pub use mishap::{Mishap, OwnFault, Phase, ProxyFault};
 pub use own::refuse_own;
 pub use proxy::{Proxy, ProxyError};
 pub use report::Report;
-pub use request::{PoolKey, Request};
+pub use request::{Permit, PoolKey, Request};
 pub use resolve::{Lookup, MAX_ADDRESSES, MAX_LOOKUPS, Resolve, ResolveError, SystemResolver};
 pub use roots::{BundleError, Roots};
 pub use settings::{ClientSettings, MAX_TIME_LIMIT, MIN_TIME_LIMIT};

@@ -9,10 +9,13 @@
 //! Counting takes no lock: one side only ever reads bytes, the other only ever grants them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::time::Instant;
+
+use crate::request::Permit;
 
 /// What arrives before the first request: the handshakes of TLS and of HTTP/2. rustls itself takes no
 /// more than 64 KiB for one message of its handshake.
@@ -34,7 +37,15 @@ pub(crate) struct Meter {
     /// Bytes that may have arrived.
     granted: AtomicU64,
     is_flooded: AtomicBool,
+    /// What the request that is about to begin has to ask.
+    permit: Mutex<Option<Permit>>,
+    is_too_late: AtomicBool,
 }
+
+/// The request may not begin any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the request may not begin any more")]
+pub(crate) struct TooLate;
 
 impl Meter {
     const SILENT: u64 = u64::MAX;
@@ -56,12 +67,33 @@ impl Meter {
             arrived: AtomicU64::new(0),
             granted: AtomicU64::new(bytes),
             is_flooded: AtomicBool::new(false),
+            permit: Mutex::new(None),
+            is_too_late: AtomicBool::new(false),
         }
     }
 
-    /// Waits for the first byte of another request.
-    pub(crate) fn rearm(&self) {
+    /// Waits for the first byte of another request, which may leave if it is permitted then.
+    pub(crate) fn rearm(&self, permit: Option<Permit>) {
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
         self.first_byte.store(Meter::SILENT, Ordering::Relaxed);
+    }
+
+    /// Whether bytes may leave: always, once the first byte of a request has.
+    pub(crate) fn check_permit(&self) -> Result<(), TooLate> {
+        if self.first_byte.load(Ordering::Relaxed) != Meter::SILENT {
+            return Ok(());
+        }
+        let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        if permit.as_ref().is_none_or(Permit::holds) {
+            return Ok(());
+        }
+        self.is_too_late.store(true, Ordering::Release);
+        Err(TooLate)
+    }
+
+    /// Whether a request was kept from leaving.
+    pub(crate) fn is_too_late(&self) -> bool {
+        self.is_too_late.load(Ordering::Acquire)
     }
 
     pub(crate) fn first_byte_at(&self) -> Option<Instant> {

@@ -204,6 +204,9 @@ pub enum OwnFault {
     /// No file, port or memory left for another connection.
     #[error("this machine has no room for another connection (files, ports or memory)")]
     Exhausted,
+    /// The caller's [permit](crate::Permit) had ended before a byte of the request was sent.
+    #[error("the request may not begin any more")]
+    TooLate,
     /// The resolver could not be asked.
     #[error("this machine's resolver could not be asked")]
     Resolver,

@@ -74,6 +74,34 @@ pub struct Request {
     /// How long all of it may take, the answer included; at most
     /// [`MAX_TIME_LIMIT`](crate::MAX_TIME_LIMIT).
     pub time_limit: Duration,
+    /// Asked just before the first byte is written; without one it may always begin.
+    pub permit: Option<Permit>,
+}
+
+/// Says whether a request may begin, at the moment at which it would.
+///
+/// Opening a connection takes its time, and a process may be stopped at any point. Whoever may send only for
+/// so long gives one along, and what has not begun by then never does:
+/// [`OwnFault::TooLate`](crate::OwnFault::TooLate). Over HTTP/2 it is asked when the request is handed to
+/// its connection, which others share.
+#[derive(Clone)]
+pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Permit {
+    /// A permit that holds for as long as `holds` says so.
+    pub fn new(holds: impl Fn() -> bool + Send + Sync + 'static) -> Permit {
+        Permit(Arc::new(holds))
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Permit").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Request {
@@ -252,6 +280,7 @@ mod tests {
             identity: None,
             keep_bytes: None,
             time_limit: Duration::from_secs(1),
+            permit: None,
         };
         assert!(!format!("{request:?}").contains("canary"));
     }

@@ -1,7 +1,7 @@
 //! A connection's bytes, plain or inside TLS.
 //!
 //! The stream notes when the first byte of a request leaves, which is what the lag of a first attempt
-//! is measured by.
+//! is measured by, and lets none leave for which it is too late.
 
 use std::io;
 use std::pin::Pin;
@@ -78,6 +78,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.meter.check_permit().map_err(io::Error::other)?;
         let written = match &mut self.transport {
             Transport::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
             Transport::Tls(secured) => Pin::new(secured).poll_write(cx, bytes),
@@ -90,6 +91,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.meter.check_permit().map_err(io::Error::other)?;
         let written = match &mut self.transport {
             Transport::Plain(wire) => Pin::new(wire).poll_write_vectored(cx, slices),
             Transport::Tls(secured) => Pin::new(secured).poll_write_vectored(cx, slices),

@@ -12,7 +12,7 @@ use posthaste_core::delivery::{DeadReason, Delivery, IllegalTransition, Ordering
 use posthaste_core::dispatcher::{AttemptRecord, Introduction, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{Fetched, Health, LaneSettings, Standing};
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Tick, Timestamp};
 
 /// Counts the processes that have owned the disk. Only the newest may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +88,7 @@ impl Disk {
             settings: row.settings.clone(),
             standing: row.standing,
             health: row.health.clone(),
+            owned_since: Tick::START,
         })
     }
 

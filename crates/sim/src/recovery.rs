@@ -334,8 +334,8 @@ impl<'a> Play<'a> {
                 inputs.push(Input::Swept { ticket, endpoint });
             }
             Command::Notify(_) | Command::Stands { .. } => {}
-            Command::TooLateToCancel(_) | Command::Drained => {
-                unreachable!("nobody cancels or shuts down here")
+            Command::TooLateToCancel(_) | Command::Disowned(_) | Command::Drained => {
+                unreachable!("nobody cancels, gives up or shuts down here")
             }
         }
     }

@@ -16,28 +16,17 @@
 //! 4. **Nothing unheard for long.** What another node put on disk or changed is told within a second,
 //!    even if a notice was lost.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_core::cluster::Shard;
+use posthaste_core::cluster::{NodeNo, Shard};
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Tick, Timestamp};
 use serde_json::Value;
 
 use crate::{Answer, DisabledReason, Done, KeyHash, Written};
-
-/// A node's number. Every start of a process is another node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeNo(pub u64);
-
-impl fmt::Display for NodeNo {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "node {}", self.0)
-    }
-}
 
 /// Who owns a shard, as far as this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

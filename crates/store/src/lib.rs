@@ -27,8 +27,10 @@ mod settings;
 pub mod sqlite;
 mod store;
 
+pub use posthaste_core::cluster::NodeNo;
+
 pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
-pub use cluster::{Change, Cluster, Lease, NodeNo, Orders, Owner};
+pub use cluster::{Change, Cluster, Lease, Orders, Owner};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Limits, Replaced, Tenant,

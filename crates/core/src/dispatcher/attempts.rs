@@ -379,6 +379,7 @@ fn news(command: &Command) -> Option<News> {
         | Command::Stands { .. }
         | Command::TooLateToCancel(_)
         | Command::Sweep { .. }
+        | Command::Disowned(_)
         | Command::Drained => None,
     }
 }

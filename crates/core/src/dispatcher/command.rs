@@ -104,6 +104,13 @@ pub enum Input {
         /// The endpoint.
         endpoint: EndpointId,
     },
+    /// An endpoint is to be given up: another node will own it. What is ready goes back to the disk, nothing
+    /// more begins, and [`Command::Disowned`] tells when nothing of it is under way. Until then it can still
+    /// be told to stand otherwise, and its deliveries can be called off.
+    Disown(EndpointId),
+    /// Every endpoint is another's already. What is under way is forgotten: nothing that becomes of it can
+    /// be written down here.
+    Lost,
     /// Time has passed.
     Tick,
     /// Begin nothing new; say [`Command::Drained`] when everything is back and recorded.
@@ -123,6 +130,9 @@ pub struct Introduction {
     pub standing: Standing,
     /// What is remembered of it.
     pub health: Health,
+    /// Since when it is this node's: [`Tick::START`] for a process that shares nothing. Whoever had it
+    /// before may have used up its rate until then.
+    pub owned_since: Tick,
 }
 
 /// Something to be done.
@@ -176,6 +186,8 @@ pub enum Command {
         /// In flight: these will be recorded by themselves.
         except: Vec<DeliveryId>,
     },
+    /// Nothing of an endpoint is under way that was to be given up: the answer to [`Input::Disown`].
+    Disowned(EndpointId),
     /// Tell whoever is looking. What must not be lost is in the record that goes with it.
     Notify(Notice),
     /// Everything is back and recorded.

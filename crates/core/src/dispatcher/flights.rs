@@ -82,6 +82,11 @@ impl Flights {
             .map(|(_, flight)| flight)
     }
 
+    /// Ends all of them. Their tickets are not used again.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+    }
+
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<Flight> {
         self.get_mut(ticket)?;
         Some(self.places.remove(ticket.index as usize).1)

@@ -38,7 +38,7 @@ pub(super) struct Lane {
     pub(super) queued: bool,
     pub(super) sweep: Sweep,
     /// What somebody wants its standing to be: as soon as it is introduced and swept.
-    wanted_standing: Option<Standing>,
+    pub(super) wanted_standing: Option<Standing>,
     /// Its health is not on disk as it is here.
     pub(super) unsaved: bool,
     /// A fetch has failed: the disk is left alone until then.
@@ -48,6 +48,8 @@ pub(super) struct Lane {
     /// Taken back after a fault of our own, and left alone until then.
     pub(super) resting: VecDeque<(Tick, Delivery)>,
     pub(super) falls: Falls,
+    /// It is being given up to another node.
+    pub(super) leaving: bool,
     armed_tick: Option<Tick>,
     armed_due: Option<Timestamp>,
 }
@@ -121,6 +123,7 @@ impl Dispatcher {
             in_fetch_line: false,
             resting: VecDeque::new(),
             falls: Falls::default(),
+            leaving: false,
             armed_tick: None,
             armed_due: None,
         });
@@ -159,6 +162,7 @@ impl Dispatcher {
                     Sweep::AwaitsRecord | Sweep::UnderWay(_) => entry.gate.standing(),
                 };
                 entry.gate = Gate::new(standing, settings.max_in_flight, settings.rate);
+                entry.gate.use_up_rate(introduction.owned_since);
                 if let Some(trip) = health.trip {
                     let breaker = restored(now, trip, settings.breaker.longest_wait);
                     entry.gate.restore_breaker(breaker);
@@ -246,6 +250,10 @@ impl Dispatcher {
     /// Looks after a lane: fetches, puts it in line, sets its timers, or forgets it.
     pub(super) fn attend(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.settle_standing(now, lane, commands);
+        if self.lanes[lane].leaving {
+            self.part_with(now, lane, commands);
+            return;
+        }
         self.let_rested_go(now, lane);
         self.sweep_if_needed(now, lane, commands);
         let entry = &mut self.lanes[lane];
@@ -373,6 +381,11 @@ impl Dispatcher {
 
     /// Fails what waits for a lane on disk.
     pub(super) fn sweep(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+        if self.lanes[lane].leaving {
+            // Whoever owns it next finds what waits, and that it waits in vain.
+            self.lanes[lane].sweep = Sweep::Idle;
+            return;
+        }
         let ticket = self.next_ticket();
         let entry = &mut self.lanes[lane];
         entry.sweep = Sweep::UnderWay(ticket);
@@ -392,10 +405,15 @@ impl Dispatcher {
         });
     }
 
-    fn forget(&mut self, lane: usize) {
+    /// Wants a lane to be looked at no more, unless something happens.
+    pub(super) fn disarm(&mut self, lane: usize) {
         let entry = &mut self.lanes[lane];
         self.ticks.arm(lane, &mut entry.armed_tick, None);
         self.dues.arm(lane, &mut entry.armed_due, None);
+    }
+
+    pub(super) fn forget(&mut self, lane: usize) {
+        self.disarm(lane);
         let entry = self.lanes.remove(lane);
         self.by_endpoint.remove(&entry.endpoint);
         if let Some(known) = entry.known {

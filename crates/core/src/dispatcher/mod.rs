@@ -10,11 +10,14 @@
 //! - a result is held until it is on disk, and while the disk fails nothing new is sent;
 //! - a fault of our own spends no attempt;
 //! - no attempt begins after an endpoint was disabled, paused or deleted, or a delivery called off;
+//! - what is to be given up to another node begins nothing more, and is told of when nothing of it is under
+//!   way;
 //! - an input that comes late or twice changes nothing;
 //! - whenever nothing can be done now, it says when or after what to look again.
 
 mod attempts;
 mod command;
+mod disown;
 mod flights;
 mod lanes;
 mod recent;
@@ -200,6 +203,8 @@ impl Dispatcher {
             Input::RecordFailed { ticket } => self.record_failed(now, ticket),
             Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
             Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
+            Input::Disown(endpoint) => self.disown(now, endpoint, commands),
+            Input::Lost => self.lose_everything(),
             Input::Tick => {}
             Input::Shutdown => {
                 if self.phase == Phase::Running {

@@ -9,6 +9,7 @@ mod bench;
 mod breaker;
 
 mod disk;
+mod disown;
 mod faults;
 mod given;
 mod hostile;

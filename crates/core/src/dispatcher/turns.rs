@@ -89,6 +89,22 @@ impl Turns {
         }
     }
 
+    /// Takes a lane out of the line in which it stands.
+    pub(super) fn withdraw(&mut self, tenant: usize, lane: usize) {
+        let entry = &mut self.tenants[tenant];
+        entry.ready.retain(|other| *other != lane);
+        if !entry.ready.is_empty() {
+            return;
+        }
+        match std::mem::replace(&mut entry.place, Place::Idle) {
+            Place::Idle => {}
+            Place::InRing => self.ring.retain(|other| *other != tenant),
+            Place::Parked => {
+                self.parked.remove(&(entry.flights, tenant));
+            }
+        }
+    }
+
     /// The lane whose turn it is, with `spare` places left.
     pub(super) fn next(&mut self, spare: usize) -> Option<usize> {
         loop {
@@ -217,6 +233,29 @@ mod tests {
         turns.landed(parked, 1);
         let served: Vec<usize> = (0..3).map_while(|_| turns.next(1)).collect();
         assert!(served.contains(&7), "{served:?}");
+    }
+
+    #[test]
+    fn whoever_steps_out_of_line_leaves_no_gap() {
+        let mut turns = Turns::default();
+        let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
+        turns.enqueue(one, 1);
+        turns.enqueue(other, 2);
+        turns.enqueue(other, 3);
+        turns.withdraw(one, 1);
+        turns.withdraw(other, 2);
+        // With its last lane out of the ring a tenant can be forgotten.
+        turns.part(one);
+        assert_eq!(turns.next(10), Some(3));
+        turns.took_off(other);
+        turns.took_off(other);
+        turns.enqueue(other, 4);
+        assert_eq!(turns.next(1), None, "it is parked");
+        turns.withdraw(other, 4);
+        turns.landed(other, 1);
+        turns.landed(other, 2);
+        turns.part(other);
+        assert_eq!(turns.next(10), None);
     }
 
     #[test]

@@ -74,6 +74,11 @@ impl Gate {
         self.breaker = breaker;
     }
 
+    /// Counts the rate as used up at `at`: until then somebody else had the endpoint.
+    pub fn use_up_rate(&mut self, at: Tick) {
+        self.rate.use_up(at);
+    }
+
     /// Changes the limits.
     pub fn set_limits(&mut self, max_in_flight: u32, rate: RateLimit, now: Tick) {
         self.window.set_limit(max_in_flight);

@@ -85,14 +85,24 @@ impl RateBucket {
     /// waits a second at most, however low the rate.
     pub fn new(limit: RateLimit) -> RateBucket {
         let (interval_ns, tolerance_ns) = (limit.interval_ns(), limit.tolerance_ns());
-        let first_ns = interval_ns.min(NS_PER_SECOND as u64);
-        RateBucket {
+        let mut bucket = RateBucket {
             interval_ns,
             tolerance_ns,
-            theoretical_arrival_ns: tolerance_ns.saturating_add(first_ns),
+            theoretical_arrival_ns: 0,
             pace: FULL_PACE,
             may_drop_at: Tick::START,
-        }
+        };
+        bucket.use_up(Tick::START);
+        bucket
+    }
+
+    /// Counts it as just used up at `at`: whoever had the endpoint until then may have done so.
+    pub fn use_up(&mut self, at: Tick) {
+        let first_ns = self.interval_ns.min(NS_PER_SECOND as u64);
+        let used_up_ns = nanoseconds(at)
+            .saturating_add(self.tolerance_ns)
+            .saturating_add(first_ns);
+        self.theoretical_arrival_ns = self.theoretical_arrival_ns.max(used_up_ns);
     }
 
     /// Changes the limit. What the old one had used up stays used up.

@@ -56,6 +56,7 @@ pub(crate) fn request(url: &str) -> Request {
         identity: None,
         keep_bytes: None,
         time_limit: AMPLE,
+        permit: None,
     }
 }
 

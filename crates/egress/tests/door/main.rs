@@ -15,6 +15,7 @@ mod kit;
 mod mutual;
 mod operator;
 mod own;
+mod permit;
 mod places;
 mod plain;
 mod proxy;

@@ -15,7 +15,7 @@ use posthaste_core::dispatcher::Introduction;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, LaneSettings};
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::Span;
+use posthaste_core::time::{Span, Tick};
 use posthaste_egress::{Identity, PoolKey};
 use posthaste_store::{EndpointRow, Store, StoreError, StoreSettings};
 use rustc_hash::FxHashMap;
@@ -121,6 +121,7 @@ impl House {
             }),
             standing: row.standing,
             health: row.health.clone(),
+            owned_since: Tick::START,
         };
         let card = Arc::new(self.card(&row));
         Ok(Loaded {

@@ -168,6 +168,7 @@ impl Depot {
             keep_bytes: None,
             // One limit covers the token and the delivery.
             time_limit: card.time_limit.saturating_sub(waited),
+            permit: None,
         };
         let report = self.client.send(request).await;
         let mut report = report.map_err(|fault| fault.to_string())?;

@@ -249,6 +249,7 @@ impl Shell {
                 except,
             } => self.sweep(ticket, endpoint, reason, except),
             Command::Notify(notice) => self.chronicle.notice(&notice),
+            Command::Disowned(_) => unreachable!("everything is this process's"),
             Command::Drained => self.drained = true,
         }
     }

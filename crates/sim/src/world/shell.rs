@@ -129,6 +129,7 @@ impl World {
                     News::DisableWarning(_) | News::Disabled(_) => {}
                 }
             }
+            Command::Disowned(_) => unreachable!("one process owns everything here"),
             Command::Drained => self.drained(),
         }
     }
@@ -409,6 +410,8 @@ fn brief(input: &Input) -> String {
         | Input::RecordFailed { .. }
         | Input::Cancel { .. }
         | Input::Swept { .. }
+        | Input::Disown(_)
+        | Input::Lost
         | Input::Tick
         | Input::Shutdown) => format!("{other:?}"),
     }

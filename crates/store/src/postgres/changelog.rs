@@ -8,14 +8,11 @@ use posthaste_core::id::TenantId;
 
 use super::fault::Fault;
 use super::link::Link;
+use super::notice::{CHANGES, EVERYBODY};
 use crate::{Change, KeyHash};
 
 /// How many changes are kept for those who were away.
 pub(super) const MAX_CHANGES: i64 = 10_000;
-/// Where nodes hear of changes and of each other.
-pub(super) const COMMON_CHANNEL: &str = "posthaste";
-/// What is said there when something has changed.
-pub(super) const CHANGED: &str = "changes";
 
 /// A change as it is stored.
 pub(super) fn written(change: &Change) -> (i16, String) {
@@ -63,7 +60,7 @@ pub(super) async fn append(link: &Link, changes: &[Change]) -> Result<(), Fault>
         &[&kinds, &ids, &count, &MAX_CHANGES],
     )
     .await?;
-    link.execute("SELECT pg_notify($1, $2)", &[&COMMON_CHANNEL, &CHANGED])
+    link.execute("SELECT pg_notify($1, $2)", &[&EVERYBODY, &CHANGES])
         .await?;
     Ok(())
 }

@@ -4,8 +4,11 @@
 -- time; when it ends it moves to `ended`, which is appended to, partitioned by the time in the ids, and never changed
 -- until its partition is dropped. An event is written once. All times are milliseconds, all of them given by nodes.
 
+-- Leads: by how many milliseconds ids run ahead of the time at which their event was accepted, at most. No id up to
+-- the last moment is made again, even if what had it is gone.
 CREATE TABLE meta (name text PRIMARY KEY, value bigint NOT NULL) WITH (fillfactor = 50);
-INSERT INTO meta (name, value) VALUES ('format', 1), ('last_moment', 0), ('last_notice', 0), ('probed_at', 0);
+INSERT INTO meta (name, value) VALUES
+    ('format', 1), ('event_lead', 0), ('delivery_lead', 0), ('last_moment', 0), ('last_notice', 0), ('probed_at', 0);
 CREATE TABLE vault (one boolean PRIMARY KEY DEFAULT true CHECK (one), keys text NOT NULL);
 
 -- Changes of what nodes keep in mind, numbered in the order of their commits: whoever writes one holds the row of
@@ -89,8 +92,8 @@ CREATE TABLE events (
 ALTER TABLE events ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE INDEX events_by_tenant ON events (tenant_no, id);
 
--- Deliveries that a replay made of an event later on.
-CREATE TABLE added (event_id uuid NOT NULL, delivery_id uuid NOT NULL, endpoint_no bigint NOT NULL, PRIMARY KEY (event_id, delivery_id));
+-- Deliveries that a replay made of an event later on: one for an endpoint, however many replays ask at once.
+CREATE TABLE added (event_id uuid NOT NULL, endpoint_no bigint NOT NULL, delivery_id uuid NOT NULL, PRIMARY KEY (event_id, endpoint_no));
 
 CREATE TABLE idempotency (
     tenant_no bigint NOT NULL,
@@ -150,6 +153,8 @@ CREATE TABLE ended (
 CREATE INDEX ended_by_endpoint ON ended (endpoint_no, id);
 CREATE INDEX ended_by_tenant ON ended (tenant_no, id);
 CREATE INDEX ended_dead ON ended (endpoint_no, id) WHERE status = 3;
+-- Tells whether a whole day ended long ago without reading it.
+CREATE INDEX ended_by_end ON ended USING brin (ended_at);
 
 -- Every attempt but the one that ended its delivery, which lies with it.
 CREATE TABLE attempts (delivery_id uuid NOT NULL, number integer NOT NULL, entry text NOT NULL, PRIMARY KEY (delivery_id, number))
@@ -186,10 +191,10 @@ CREATE TABLE replay_targets (replay_id uuid NOT NULL, piece bigint NOT NULL, tar
 CREATE TABLE notices (number bigint PRIMARY KEY, endpoint_no bigint NOT NULL, at bigint NOT NULL, name text NOT NULL, detail text NOT NULL);
 
 -- Nodes, by number; one that is fenced off writes nothing any more. Its heart beats in `beats`, apart from the row
--- that its writes lock.
+-- that its writes lock; with each beat it says whether it wants shards, and how long it must be silent to be dead.
 CREATE SEQUENCE node_numbers;
 CREATE TABLE nodes (no bigint PRIMARY KEY, role smallint NOT NULL, name text NOT NULL);
-CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL)
+CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL, works boolean NOT NULL, lease_ms bigint NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 CREATE TABLE shards (no smallint PRIMARY KEY, owner bigint, epoch bigint NOT NULL) WITH (fillfactor = 50);
 INSERT INTO shards (no, owner, epoch) SELECT no, NULL, 0 FROM generate_series(0, 255) AS no;

@@ -35,6 +35,7 @@ mod holdings;
 mod hot;
 mod link;
 mod lists;
+mod notice;
 mod open;
 mod operation;
 mod partitions;

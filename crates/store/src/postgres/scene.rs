@@ -12,6 +12,8 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, Mint, TenantId};
 use posthaste_core::time::Timestamp;
 
+use tokio_postgres::types::ToSql;
+
 use super::changelog;
 use super::columns::Id;
 use super::fault::Fault;
@@ -147,19 +149,17 @@ impl Scene {
     pub(super) async fn write_effects(&mut self) -> Result<(), Fault> {
         let slot = self.holdings.slot();
         if let Some((endpoints, waiting, dead)) = self.effects.tally.columns() {
-            let given: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-                [&endpoints, &waiting, &dead, &slot];
+            let given: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
             self.link.execute(tally::COUNT, &given).await?;
         }
         if !self.effects.changes.is_empty() {
             changelog::append(&self.link, &self.effects.changes).await?;
         }
-        if !self.effects.work.is_empty() {
-            let (shards, entries) = self.effects.work.columns();
-            let me = self.holdings.me().0 as i64;
-            let given: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-                [&shards, &entries, &me, &tidings::MAX_NAMED];
-            self.link.execute(tidings::TELL, &given).await?;
+        let holdings = &self.holdings;
+        if let Some((shards, ids, dues)) = self.effects.work.columns(|it| holdings.owns(it)) {
+            let me = holdings.me().0 as i64;
+            let given: [&(dyn ToSql + Sync); 4] = [&shards, &ids, &dues, &me];
+            self.link.execute(&tidings::tell(), &given).await?;
         }
         Ok(())
     }

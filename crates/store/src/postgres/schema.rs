@@ -22,6 +22,10 @@ pub(super) mod lock {
 pub(super) mod meta {
     /// The format.
     pub(crate) const FORMAT: &str = "format";
+    /// By how many milliseconds the id of an event runs ahead of its time, at most.
+    pub(crate) const EVENT_LEAD: &str = "event_lead";
+    /// The same of deliveries.
+    pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
     /// The greatest moment of an id that is not stored any more.
     pub(crate) const LAST_MOMENT: &str = "last_moment";
     /// The number of the last notice.

@@ -62,6 +62,8 @@ pub(super) struct Bench {
     pub(super) said: Vec<Command>,
     /// Everything sent since somebody last looked.
     pub(super) sent: Vec<Attempt>,
+    /// When anything was sent, from the beginning.
+    pub(super) arrivals: Vec<Tick>,
     limits: Limits,
     endpoints: BTreeMap<EndpointId, Introduction>,
     cancelling: BTreeSet<DeliveryId>,
@@ -90,6 +92,7 @@ impl Bench {
             sweeps: VecDeque::new(),
             said: Vec::new(),
             sent: Vec::new(),
+            arrivals: Vec::new(),
             limits,
             endpoints: BTreeMap::new(),
             cancelling: BTreeSet::new(),
@@ -133,6 +136,7 @@ impl Bench {
                 settings: Arc::new(settings),
                 standing: Standing::Enabled,
                 health: Health::default(),
+                owned_since: Tick::START,
             },
         );
         endpoint
@@ -506,7 +510,10 @@ impl Bench {
                     inputs.push_back(swept);
                 }
             }
-            Command::TooLateToCancel(_) | Command::Notify(_) | Command::Drained => {}
+            Command::TooLateToCancel(_)
+            | Command::Disowned(_)
+            | Command::Notify(_)
+            | Command::Drained => {}
         }
     }
 
@@ -546,6 +553,7 @@ impl Bench {
         let twin = self.flying.insert(id, attempt);
         assert!(twin.is_none(), "{id} is in flight twice");
         self.sent.push(attempt);
+        self.arrivals.push(self.now.tick);
     }
 
     fn next_id(&mut self) -> u128 {

@@ -230,6 +230,7 @@ async fn send_hardened(
                     identity: None,
                     keep_bytes: None,
                     time_limit: MAX_TIME_LIMIT,
+                    permit: None,
                 };
                 let report = client.send(request).await.map_err(io::Error::other)?;
                 if let Some(mishap) = report.mishap {

@@ -78,6 +78,7 @@ impl Grant {
             identity: None,
             keep_bytes: Some(MAX_ANSWER_BYTES),
             time_limit,
+            permit: None,
         }
     }
 }

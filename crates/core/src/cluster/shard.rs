@@ -1,7 +1,4 @@
-//! How nodes share the work: by owning it.
-//!
-//! Every endpoint belongs to one of [`SHARD_COUNT`] shards, for ever; every shard is owned by at most one
-//! node. So whatever is exact within one process, the window, the rate, the breaker, is exact over all.
+//! Parts of all endpoints.
 
 use crate::id::EndpointId;
 

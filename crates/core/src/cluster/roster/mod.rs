@@ -1,0 +1,429 @@
+//! What one node does to own its share of the shards.
+//!
+//! [`Roster::handle`] takes what happened and says what to do. The table it speaks of is shared by all
+//! nodes; whoever acts for it asks one thing of the table at a time. It promises:
+//!
+//! - no two nodes may send for a shard at the same moment, whatever is lost, late or frozen, as long as
+//!   steady clocks run alike to within a few percent;
+//! - a lease counts from before the beat that renewed it was sent; another's silence counts from after its
+//!   last beat was seen, and only while this node could hear;
+//! - what is recalled stays this node's until nothing of it is under way, and is then given up at once;
+//! - shares differ by one at most as soon as everybody has seen the same, and nothing moves while nobody
+//!   comes or goes;
+//! - what the table shows as this node's although it knows nothing of it, because an answer was lost, it
+//!   takes anew under a new epoch or gives up.
+//!
+//! ```text
+//!   Outside ─ Register ─▶ Inside: Beat ▸ look ▸ Fence the dead ▸ Claim · Recall ▸ Release ─┐
+//!      ▲                    │  ▲────────────────────────────────────────────────────────────┘
+//!      └──── Outcast ───────┤
+//!                           └─ Retire ▸ all recalled ▸ Leave ─▶ Gone
+//! ```
+
+mod command;
+mod shares;
+
+#[cfg(test)]
+mod tests;
+
+pub use command::{Command, Holding, Input, Owned, Seen, View};
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
+
+use super::{Epoch, LONGEST_LEASE, NodeNo, Shard, Timings};
+use crate::time::Tick;
+
+/// Decides for one node.
+#[derive(Debug)]
+pub struct Roster {
+    timings: Timings,
+    works: bool,
+    retiring: bool,
+    membership: Membership,
+    underway: Option<Underway>,
+    /// When to beat, or to register, again.
+    beat_at: Tick,
+    /// Something failed: until then nothing is asked.
+    rest_until: Tick,
+    last_beat: Option<Tick>,
+}
+
+#[derive(Debug)]
+enum Membership {
+    Outside,
+    Inside(Inside),
+    Gone,
+}
+
+/// What was asked of the table and is not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Underway {
+    Register,
+    Beat { sent: Tick },
+    Fence,
+    Claim,
+    Release,
+    Leave,
+}
+
+#[derive(Debug)]
+struct Inside {
+    node: NodeNo,
+    /// When it ends, while it lasts.
+    end_by: Option<Tick>,
+    held: BTreeMap<Shard, Held>,
+    /// No longer held, and not yet given up.
+    given_up: Vec<Holding>,
+    others: FxHashMap<NodeNo, Heard>,
+    last_look: Option<Tick>,
+    /// What the last look calls for.
+    plan: VecDeque<Command>,
+    /// Nothing of the plan was done yet. Where every beat takes long, another is due by now; if it went
+    /// first, no plan would ever be acted on.
+    fresh: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    epoch: Epoch,
+    recalled: bool,
+}
+
+/// Another node's last sign of life.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    beat: u64,
+    since: Tick,
+}
+
+impl Roster {
+    /// The roster of a node that is not one of them yet.
+    pub fn new(timings: Timings, works: bool, now: Tick) -> Roster {
+        Roster {
+            timings,
+            works,
+            retiring: false,
+            membership: Membership::Outside,
+            underway: None,
+            beat_at: now,
+            rest_until: now,
+            last_beat: None,
+        }
+    }
+
+    /// When to call [`handle`](Roster::handle) with [`Input::Tick`], if nothing happens before.
+    pub fn wake(&self) -> Option<Tick> {
+        let (ends, more) = match &self.membership {
+            Membership::Inside(inside) => (inside.end_by, inside.has_more(self.retiring)),
+            Membership::Outside => (None, false),
+            Membership::Gone => return None,
+        };
+        let asks = if more {
+            self.rest_until
+        } else {
+            self.beat_at.max(self.rest_until)
+        };
+        let asks = self.underway.is_none().then_some(asks);
+        [ends, asks].into_iter().flatten().min()
+    }
+
+    /// Takes what happened, and says what to do, in this order.
+    ///
+    /// # Panics
+    /// If an answer comes to what was not asked.
+    pub fn handle(&mut self, now: Tick, input: Input, commands: &mut Vec<Command>) {
+        self.expire_if_late(now, commands);
+        match input {
+            Input::Tick => {}
+            Input::Registered(node) => self.registered(now, node),
+            Input::Beaten(view) => self.beaten(now, &view, commands),
+            Input::Fenced => {
+                self.answered(Underway::Fence);
+                // What was freed is to be had at once.
+                self.beat_at = now;
+            }
+            Input::Claimed(holdings) => self.claimed(holdings, commands),
+            Input::Released => self.answered(Underway::Release),
+            Input::Left => {
+                self.answered(Underway::Leave);
+                self.gone(commands);
+            }
+            Input::Failed => self.failed(now, commands),
+            Input::Outcast => self.outcast(now, commands),
+            Input::RecallFinished(holding) => self.recall_finished(holding),
+            Input::Rang => self.rang(now),
+            Input::Retire => self.retire(now, commands),
+        }
+        self.ask_next(now, commands);
+    }
+
+    /// Ends the lease if its time is up, so that nothing is decided as its holder.
+    fn expire_if_late(&mut self, now: Tick, commands: &mut Vec<Command>) {
+        if let Membership::Inside(inside) = &mut self.membership
+            && inside.end_by.is_some_and(|end_by| now >= end_by)
+        {
+            inside.expire(commands);
+        }
+    }
+
+    /// Takes the answer to what is under way.
+    fn answered(&mut self, to: Underway) {
+        let asked = self.underway.take();
+        assert_eq!(asked, Some(to), "an answer to what was not asked");
+    }
+
+    fn registered(&mut self, now: Tick, node: NodeNo) {
+        self.answered(Underway::Register);
+        self.membership = Membership::Inside(Inside {
+            node,
+            end_by: None,
+            held: BTreeMap::new(),
+            given_up: Vec::new(),
+            others: FxHashMap::default(),
+            last_look: None,
+            plan: VecDeque::new(),
+            fresh: false,
+        });
+        self.beat_at = now;
+    }
+
+    fn beaten(&mut self, now: Tick, view: &View, commands: &mut Vec<Command>) {
+        let Some(Underway::Beat { sent }) = self.underway.take() else {
+            panic!("an answer to a beat that was not asked for");
+        };
+        let Membership::Inside(inside) = &mut self.membership else {
+            panic!("a beat of a node that is none");
+        };
+        let dead = inside.listen(now, view, self.timings);
+        inside.plan.clear();
+        let begin_by = sent.after(self.timings.begin_within);
+        let end_by = sent.after(self.timings.end_within);
+        if now < end_by {
+            inside.end_by = Some(end_by);
+            commands.push(Command::SetLease { begin_by, end_by });
+        }
+        if now >= begin_by {
+            // The answer took so long that nothing may begin on its strength.
+            self.beat_at = now;
+            return;
+        }
+        inside.compare(view, commands);
+        if inside.end_by.is_some() {
+            let works = self.works && !self.retiring;
+            inside.share_out(works, view, commands);
+            // Last, since a fence may have to wait for what the dead node was just writing.
+            inside.plan.extend(dead);
+            inside.fresh = true;
+        } else {
+            self.beat_at = now;
+        }
+    }
+
+    fn claimed(&mut self, holdings: Vec<Holding>, commands: &mut Vec<Command>) {
+        self.answered(Underway::Claim);
+        if let Membership::Inside(inside) = &mut self.membership
+            && inside.end_by.is_some()
+            && !holdings.is_empty()
+        {
+            for holding in &holdings {
+                let held = Held {
+                    epoch: holding.epoch,
+                    recalled: false,
+                };
+                inside.held.insert(holding.shard, held);
+            }
+            commands.push(Command::Grant(holdings));
+            if self.retiring {
+                inside.recall_all(commands);
+            }
+        }
+    }
+
+    fn failed(&mut self, now: Tick, commands: &mut Vec<Command>) {
+        let asked = self.underway.take();
+        assert!(asked.is_some(), "nothing was asked that could fail");
+        self.rest_until = now.after(self.timings.try_again);
+        self.beat_at = self.rest_until;
+        match &mut self.membership {
+            Membership::Inside(inside) => {
+                inside.plan.clear();
+                // Nobody is held up by what cannot be said: others will find out.
+                if asked == Some(Underway::Leave) && inside.end_by.is_none() {
+                    self.gone(commands);
+                }
+            }
+            Membership::Outside if self.retiring => self.gone(commands),
+            Membership::Outside | Membership::Gone => {}
+        }
+    }
+
+    /// Another took this node for dead: it is one no more.
+    fn outcast(&mut self, now: Tick, commands: &mut Vec<Command>) {
+        let asked = self.underway.take();
+        assert!(asked.is_some(), "nothing was asked that could tell");
+        if let Membership::Inside(inside) = &mut self.membership
+            && inside.end_by.is_some()
+        {
+            inside.expire(commands);
+        }
+        self.membership = Membership::Outside;
+        self.beat_at = now;
+        if self.retiring {
+            self.gone(commands);
+        }
+    }
+
+    fn recall_finished(&mut self, holding: Holding) {
+        if let Membership::Inside(inside) = &mut self.membership
+            && inside
+                .held
+                .get(&holding.shard)
+                .is_some_and(|held| held.recalled && held.epoch == holding.epoch)
+        {
+            inside.held.remove(&holding.shard);
+            inside.given_up.push(holding);
+        }
+    }
+
+    /// Looks soon, but not more often than is good for the table.
+    fn rang(&mut self, now: Tick) {
+        let earliest = self
+            .last_beat
+            .map_or(now, |last| last.after(self.timings.look_pause));
+        self.beat_at = self.beat_at.min(earliest.max(now));
+    }
+
+    fn retire(&mut self, now: Tick, commands: &mut Vec<Command>) {
+        if self.retiring {
+            return;
+        }
+        self.retiring = true;
+        self.beat_at = now;
+        match &mut self.membership {
+            Membership::Inside(inside) => {
+                inside.plan.clear();
+                inside.recall_all(commands);
+            }
+            Membership::Outside if self.underway.is_none() => self.gone(commands),
+            Membership::Outside | Membership::Gone => {}
+        }
+    }
+
+    fn gone(&mut self, commands: &mut Vec<Command>) {
+        self.membership = Membership::Gone;
+        commands.push(Command::Retired);
+    }
+
+    /// Asks the next thing of the table, if nothing is under way.
+    fn ask_next(&mut self, now: Tick, commands: &mut Vec<Command>) {
+        if self.underway.is_some() || now < self.rest_until {
+            return;
+        }
+        let due = now >= self.beat_at;
+        let retiring = self.retiring;
+        let (command, underway) = match &mut self.membership {
+            Membership::Gone => return,
+            Membership::Outside if due => (Command::Register, Underway::Register),
+            Membership::Outside => return,
+            Membership::Inside(inside) if !inside.given_up.is_empty() => {
+                let holdings = std::mem::take(&mut inside.given_up);
+                (Command::Release(holdings), Underway::Release)
+            }
+            Membership::Inside(inside) if retiring && inside.held.is_empty() => {
+                (Command::Leave, Underway::Leave)
+            }
+            Membership::Inside(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
+                self.last_beat = Some(now);
+                self.beat_at = now.after(self.timings.beat_every);
+                let works = self.works && !retiring;
+                (Command::Beat { works }, Underway::Beat { sent: now })
+            }
+            Membership::Inside(inside) => match inside.plan.pop_front() {
+                Some(command) => {
+                    inside.fresh = false;
+                    let underway = Underway::of(&command);
+                    (command, underway)
+                }
+                None => return,
+            },
+        };
+        self.underway = Some(underway);
+        commands.push(command);
+    }
+}
+
+impl Underway {
+    /// What a planned command is while it is under way.
+    fn of(command: &Command) -> Underway {
+        match command {
+            Command::Fence { .. } => Underway::Fence,
+            Command::Claim { .. } => Underway::Claim,
+            Command::Release(_) => Underway::Release,
+            Command::Register
+            | Command::Beat { .. }
+            | Command::Leave
+            | Command::SetLease { .. }
+            | Command::Grant(_)
+            | Command::Recall(_)
+            | Command::Expire
+            | Command::Retired => panic!("{command:?} is not planned"),
+        }
+    }
+}
+
+impl Inside {
+    /// Whether there is something to ask that does not wait for its time.
+    fn has_more(&self, retiring: bool) -> bool {
+        let leaves = retiring && self.held.is_empty();
+        leaves || !self.given_up.is_empty() || !self.plan.is_empty()
+    }
+
+    /// Nothing is held any more.
+    fn expire(&mut self, commands: &mut Vec<Command>) {
+        self.end_by = None;
+        self.held.clear();
+        self.given_up.clear();
+        self.plan.clear();
+        commands.push(Command::Expire);
+    }
+
+    /// Hears who is alive, and says whom to strike off.
+    fn listen(&mut self, now: Tick, view: &View, timings: Timings) -> Vec<Command> {
+        let deaf = self
+            .last_look
+            .is_none_or(|last| now.since(last) > timings.deaf_after);
+        self.last_look = Some(now);
+        let mut dead = Vec::new();
+        let mut others = FxHashMap::default();
+        for seen in view.nodes.iter().filter(|seen| seen.node != self.node) {
+            let known = self.others.get(&seen.node);
+            let heard = match known {
+                Some(heard) if heard.beat == seen.beat && !deaf => *heard,
+                Some(_) | None => Heard {
+                    beat: seen.beat,
+                    since: now,
+                },
+            };
+            if now.since(heard.since) >= seen.lease.min(LONGEST_LEASE) {
+                dead.push(Command::Fence {
+                    node: seen.node,
+                    beat: seen.beat,
+                });
+            }
+            others.insert(seen.node, heard);
+        }
+        self.others = others;
+        dead
+    }
+
+    /// Gives up everything, in good order.
+    fn recall_all(&mut self, commands: &mut Vec<Command>) {
+        for (&shard, held) in self.held.iter_mut().filter(|(_, held)| !held.recalled) {
+            held.recalled = true;
+            let epoch = held.epoch;
+            commands.push(Command::Recall(Holding { shard, epoch }));
+        }
+    }
+}

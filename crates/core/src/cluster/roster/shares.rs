@@ -1,0 +1,81 @@
+//! Who has how much.
+
+use super::{Command, Holding, Inside, View};
+use crate::cluster::{NodeNo, SHARD_COUNT};
+
+/// How many shards a node should have: as many as every other, and the first few one more.
+pub(super) fn quota(node: NodeNo, works: bool, view: &View) -> usize {
+    if !works {
+        return 0;
+    }
+    let mut workers: Vec<NodeNo> = view
+        .nodes
+        .iter()
+        .filter(|seen| seen.works || seen.node == node)
+        .map(|seen| seen.node)
+        .collect();
+    workers.sort_unstable();
+    workers.dedup();
+    let Some(rank) = workers.iter().position(|worker| *worker == node) else {
+        return 0;
+    };
+    let count = usize::from(SHARD_COUNT);
+    count / workers.len() + usize::from(rank < count % workers.len())
+}
+
+impl Inside {
+    /// Holds on to nothing that the table shows as another's. That should never be; if it is, all that
+    /// this node believes of itself is in doubt.
+    pub(super) fn compare(&mut self, view: &View, commands: &mut Vec<Command>) {
+        let holds = |holding: Holding| {
+            let held = self.held.get(&holding.shard);
+            held.is_some_and(|held| held.epoch == holding.epoch)
+        };
+        let mine = view
+            .shards
+            .iter()
+            .filter(|owned| owned.owner == Some(self.node) && holds(owned.holding));
+        let sound = mine.count() == self.held.len();
+        if !sound {
+            self.expire(commands);
+        }
+    }
+
+    /// Takes what is missing of this node's share, and recalls what is too much.
+    pub(super) fn share_out(&mut self, works: bool, view: &View, commands: &mut Vec<Command>) {
+        let quota = quota(self.node, works, view);
+        // What the table shows as ours and we do not hold: an answer was lost, or the lease ended.
+        let mut strays: Vec<Holding> = view
+            .shards
+            .iter()
+            .filter(|owned| owned.owner == Some(self.node))
+            .map(|owned| owned.holding)
+            .filter(|holding| !self.held.contains_key(&holding.shard))
+            .filter(|holding| !self.given_up.contains(holding))
+            .collect();
+        let kept = self.held.values().filter(|held| !held.recalled).count();
+        let missing = quota.saturating_sub(kept);
+        let surplus = strays.split_off(missing.min(strays.len()));
+        if !surplus.is_empty() {
+            self.plan.push_back(Command::Release(surplus));
+        }
+        let own = strays;
+        let unowned = view
+            .shards
+            .iter()
+            .filter(|owned| owned.owner.is_none())
+            .count();
+        let free = unowned.min(missing - own.len());
+        if !own.is_empty() || free > 0 {
+            self.plan.push_back(Command::Claim { own, free });
+        }
+        let excess = kept.saturating_sub(quota);
+        let keepers = self.held.iter_mut().rev();
+        let recalled = keepers.filter(|(_, held)| !held.recalled).take(excess);
+        for (&shard, held) in recalled {
+            held.recalled = true;
+            let epoch = held.epoch;
+            commands.push(Command::Recall(Holding { shard, epoch }));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Giving endpoints up: to the next owner in good order, or all at once because they are lost.
+
+use super::command::Command;
+use super::lanes::Sweep;
+use super::timers::Timers;
+use super::turns::Turns;
+use super::{Dispatcher, Phase};
+use crate::id::EndpointId;
+use crate::time::Now;
+
+impl Dispatcher {
+    pub(super) fn disown(&mut self, now: Now, endpoint: EndpointId, commands: &mut Vec<Command>) {
+        match self.find(endpoint) {
+            Some(lane) => {
+                self.lanes[lane].leaving = true;
+                self.attend(now, lane, commands);
+            }
+            None => commands.push(Command::Disowned(endpoint)),
+        }
+    }
+
+    /// Looks after a lane that is being given up: puts back what has not begun, and forgets the lane when
+    /// what has is written down.
+    pub(super) fn part_with(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+        self.step_out_of_line(lane);
+        self.disarm(lane);
+        let entry = &mut self.lanes[lane];
+        while let Some((_, delivery)) = entry.resting.pop_front() {
+            entry.backlog.untaken(&delivery, now.wall);
+        }
+        // All of it is on disk, where its next owner finds it.
+        entry.backlog.clear_stored();
+        let swept = match entry.sweep {
+            Sweep::Idle => true,
+            Sweep::AwaitsRecord | Sweep::UnderWay(_) => false,
+        };
+        if entry.backlog.is_idle() && swept && entry.wanted_standing.is_none() {
+            let endpoint = entry.endpoint;
+            self.forget(lane);
+            commands.push(Command::Disowned(endpoint));
+        }
+    }
+
+    fn step_out_of_line(&mut self, lane: usize) {
+        let entry = &mut self.lanes[lane];
+        if std::mem::take(&mut entry.queued)
+            && let Some(known) = &entry.known
+        {
+            self.turns.withdraw(known.tenant, lane);
+        }
+        if std::mem::take(&mut entry.in_fetch_line) {
+            self.fetch_line.retain(|other| *other != lane);
+        }
+    }
+
+    /// Forgets everything but what was settled a moment ago. Answers that are still to come find no
+    /// ticket of theirs.
+    pub(super) fn lose_everything(&mut self) {
+        self.lanes.clear();
+        self.by_endpoint.clear();
+        self.turns = Turns::default();
+        self.flights.clear();
+        self.ticks = Timers::new();
+        self.dues = Timers::new();
+        self.unwritten.clear();
+        self.trial = None;
+        self.fetches.clear();
+        self.fetch_line.clear();
+        debug_assert_ne!(self.phase, Phase::Drained, "nothing is lost after the end");
+    }
+}
