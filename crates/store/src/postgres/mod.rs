@@ -22,8 +22,10 @@
 
 #![allow(dead_code, reason = "the engine is being put together")]
 
+mod accept;
 mod changelog;
 mod columns;
+mod contents;
 mod dial;
 mod directory;
 mod endpoints;
@@ -39,6 +41,7 @@ mod notice;
 mod open;
 mod operation;
 mod partitions;
+mod pipeline;
 mod queue;
 mod readers;
 mod record;
