@@ -22,7 +22,9 @@
 
 #![allow(dead_code, reason = "the engine is being put together")]
 
+mod bell;
 mod changelog;
+mod changes;
 mod columns;
 mod dial;
 mod directory;
@@ -35,6 +37,9 @@ mod holdings;
 mod hot;
 mod link;
 mod lists;
+mod mail;
+mod member;
+mod membership;
 mod notice;
 mod open;
 mod operation;
@@ -44,6 +49,7 @@ mod readers;
 mod record;
 mod replays;
 mod reply;
+mod roster;
 mod routes;
 mod rows;
 mod scene;
@@ -51,9 +57,11 @@ mod schema;
 mod settings;
 mod store;
 mod tally;
+mod tether;
 mod thread;
 mod tidings;
 mod tidy;
+mod unowned;
 mod work;
 mod writer;
 
