@@ -22,10 +22,12 @@
 
 #![allow(dead_code, reason = "the engine is being put together")]
 
+mod accept;
 mod bell;
 mod changelog;
 mod changes;
 mod columns;
+mod contents;
 mod dial;
 mod directory;
 mod endpoints;
@@ -35,6 +37,7 @@ mod figures;
 mod floors;
 mod holdings;
 mod hot;
+mod lead;
 mod link;
 mod lists;
 mod mail;
@@ -44,10 +47,13 @@ mod notice;
 mod open;
 mod operation;
 mod partitions;
+mod pipeline;
 mod queue;
 mod readers;
 mod record;
 mod replays;
+mod replays_plan;
+mod replays_rows;
 mod reply;
 mod roster;
 mod routes;
@@ -61,10 +67,13 @@ mod tether;
 mod thread;
 mod tidings;
 mod tidy;
+mod tidy_days;
 mod unowned;
+mod vault;
+mod walk;
 mod work;
 mod writer;
 
 pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
-pub use settings::{DEFAULT_LEASE, Pauses, PostgresSettings};
+pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
 pub use store::PostgresStore;

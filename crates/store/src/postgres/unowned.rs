@@ -5,9 +5,9 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::endpoints;
 use super::fault::Fault;
-use super::scene::{Scene, missing};
+use super::scene::Scene;
+use super::{endpoints, record, rows};
 use crate::{DisabledReason, Written};
 
 /// Writes down how an endpoint stands, if nobody owns it.
@@ -35,8 +35,13 @@ pub(super) async fn cancel(
     if !hold_off(scene, endpoint).await? {
         return Ok(None);
     }
-    let _ = (now, delivery);
-    missing()
+    let Some(row) = rows::find_to_change(&scene.link, delivery).await? else {
+        return Ok(Some(Written::Superseded));
+    };
+    if row.delivery.facts().endpoint != endpoint {
+        return Ok(Some(Written::Superseded));
+    }
+    record::cancel(scene, &row, now).await.map(Some)
 }
 
 /// Whether nobody owns an endpoint; then nobody can before the commit.
