@@ -41,6 +41,8 @@ pub(super) struct Scene {
     pub(super) holdings: Arc<Holdings>,
     pub(super) floors: Arc<Floors>,
     pub(super) partitions: Partitions,
+    /// A day that takes more than this is dropped as a whole.
+    pub(super) large_day_bytes: u64,
     /// The numbers of endpoints, which never change.
     pub(super) numbers: FxHashMap<EndpointId, i64>,
     /// The leads that are known to be stored, of events and of deliveries.

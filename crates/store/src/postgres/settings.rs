@@ -11,6 +11,9 @@ use super::dial::{Dial, ServerUrl};
 /// How long a node's silence is borne before its work is somebody else's.
 pub const DEFAULT_LEASE: Span = Span::from_secs(6);
 
+/// From here on dropping a whole day is worth waiting for.
+const LARGE_DAY_BYTES: u64 = 256 * 1_024 * 1_024;
+
 /// Where the server is, how it is reached, and what this node is.
 #[derive(Clone)]
 pub struct PostgresSettings {
@@ -32,6 +35,9 @@ pub struct PostgresSettings {
     pub pauses: Pauses,
     /// How many connections answer point reads.
     pub quick_readers: usize,
+    /// A day's partition that takes more than this is dropped as a whole when all of it is old enough;
+    /// smaller ones are tidied row by row.
+    pub large_day_bytes: u64,
 }
 
 /// How long one waits before trying to connect again: ever longer, up to a limit.
@@ -77,6 +83,7 @@ impl PostgresSettings {
             lease: DEFAULT_LEASE,
             pauses: Pauses::default(),
             quick_readers: 3,
+            large_day_bytes: LARGE_DAY_BYTES,
         }
     }
 }
