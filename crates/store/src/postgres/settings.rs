@@ -11,8 +11,8 @@ use super::dial::{Dial, ServerUrl};
 /// How long a node's silence is borne before its work is somebody else's.
 pub const DEFAULT_LEASE: Span = Span::from_secs(6);
 
-/// From here on dropping a whole day is worth waiting for.
-const LARGE_DAY_BYTES: u64 = 256 * 1_024 * 1_024;
+/// From which size on the rows of a day are removed together.
+pub const DEFAULT_LARGE_DAY_BYTES: u64 = 256 << 20;
 
 /// Where the server is, how it is reached, and what this node is.
 #[derive(Clone)]
@@ -35,8 +35,7 @@ pub struct PostgresSettings {
     pub pauses: Pauses,
     /// How many connections answer point reads.
     pub quick_readers: usize,
-    /// A day's partition that takes more than this is dropped as a whole when all of it is old enough;
-    /// smaller ones are tidied row by row.
+    /// From this size on, the rows of a day are not removed one by one when they are old, but all together.
     pub large_day_bytes: u64,
 }
 
@@ -83,7 +82,7 @@ impl PostgresSettings {
             lease: DEFAULT_LEASE,
             pauses: Pauses::default(),
             quick_readers: 3,
-            large_day_bytes: LARGE_DAY_BYTES,
+            large_day_bytes: DEFAULT_LARGE_DAY_BYTES,
         }
     }
 }
