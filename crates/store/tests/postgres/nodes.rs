@@ -4,8 +4,8 @@ use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::Standing;
 use posthaste_store::{DisabledReason, Store, Swept, Written};
 
-use crate::engines::Database;
-use crate::given::{HERE, NOW, acme, event, node, one, run, succeed};
+use crate::engines::{Database, settings};
+use crate::given::{HERE, NOW, acme, event, node, node_with, one, run, succeed};
 
 /// Does to every node what its peers do when it has been silent for too long.
 fn expropriate(database: &Database) {
@@ -75,7 +75,9 @@ fn the_same_key_on_two_nodes_makes_one_event() {
 #[test]
 fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
     let database = Database::create();
-    let (one_node, other) = (node(&database, 1), node(&database, 2));
+    let mut settings = settings(database.url());
+    settings.works = false;
+    let (one_node, other) = (node(&database, 1), node_with(settings, 2));
     one_node.furnish();
     assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
     let reason = Some(DisabledReason::Manual);
