@@ -186,6 +186,7 @@ impl Node {
             limits,
             breaker,
             retry_after_cap,
+            lease: store.cluster().map(|cluster| cluster.lease()),
         };
         let mut sending = tokio::spawn({
             let engine = engine.clone();
