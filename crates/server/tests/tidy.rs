@@ -100,8 +100,13 @@ fn only_the_server_is_a_program() {
     assert_eq!(programs, [crates.join("server")]);
 }
 
+/// What only tests depend on: [`nothing_that_is_shipped_needs_the_testbed`].
+const TESTBED: &str = "testbed";
+
 fn is_test(path: &Path) -> bool {
-    let in_tests = path.components().any(|part| part.as_os_str() == "tests");
+    let in_tests = path
+        .components()
+        .any(|part| part.as_os_str() == "tests" || part.as_os_str() == TESTBED);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     in_tests || stem.ends_with("tests")
 }
@@ -152,6 +157,20 @@ fn manifests() -> Vec<PathBuf> {
     let mut manifests: Vec<PathBuf> = crates.map(|path| path.join("Cargo.toml")).collect();
     manifests.push(root.join("Cargo.toml"));
     manifests
+}
+
+/// It opens sockets and starts programs as it likes, so nothing but tests may have it.
+#[test]
+fn nothing_that_is_shipped_needs_the_testbed() {
+    for manifest in manifests() {
+        let text = fs::read_to_string(&manifest).expect("a manifest");
+        let table: toml::Table = text.parse().expect("TOML");
+        for kind in ["dependencies", "build-dependencies"] {
+            let needs = table.get(kind).and_then(toml::Value::as_table);
+            let needs = needs.is_some_and(|needs| needs.contains_key("posthaste-testbed"));
+            assert!(!needs, "{} ships the testbed", manifest.display());
+        }
+    }
 }
 
 /// The methods that a crate's lint forbids.

@@ -126,7 +126,8 @@ fn nothing_that_derives_debug_holds_a_secret_in_the_open() {
     let mut files = Vec::new();
     for entry in fs::read_dir(&crates).expect("the crates") {
         let folder = entry.expect("a crate").path().join("src");
-        if folder.exists() {
+        // What only tests have may show what it holds: a failed test is read by whoever planted it.
+        if folder.exists() && !folder.ends_with("testbed/src") {
             sources(&folder, &mut files);
         }
     }

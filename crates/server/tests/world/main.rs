@@ -8,8 +8,6 @@
     reason = "tests stand on both sides of the door"
 )]
 
-#[path = "../program/support/api.rs"]
-mod api;
 mod authority;
 mod dns;
 mod docs;
@@ -26,7 +24,4 @@ mod sharing;
 mod tokens;
 mod vectors;
 
-use std::time::Duration;
-
-/// How long a test waits for anything before it has failed. Nothing is expected to take so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+use posthaste_testbed::PATIENCE;

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::PATIENCE;
-use crate::api::Api;
 use crate::authority::Authority;
 use crate::dns::NameServer;
 use crate::outside::{Outside, PROXY_PORT};
+use posthaste_testbed::Api;
 
 const ADMIN_KEY: &str = "ph_test_admin_key_for_the_world";
 /// Where the environment would like requests to go.

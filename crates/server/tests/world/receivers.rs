@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;
-use crate::api::Api;
 use crate::authority::{Authority, VALID, self_signed_receiver};
 use crate::dns::addresses;
 use crate::docs::Table;
@@ -23,6 +22,7 @@ use crate::handshakes;
 use crate::namespace::inside;
 use crate::outside::{Conduct, Ledger};
 use crate::program::{End, Ended, Footprint, World};
+use posthaste_testbed::Api;
 
 /// How often everything is done.
 const ROUNDS: usize = 3;

@@ -249,7 +249,8 @@ impl Roster {
         match &mut self.membership {
             Membership::Inside(inside) => {
                 inside.plan.clear();
-                if self.retiring && inside.end_by.is_none() {
+                // Nobody is held up by what cannot be said: others will find out.
+                if asked == Some(Underway::Leave) && inside.end_by.is_none() {
                     self.gone(commands);
                 }
             }

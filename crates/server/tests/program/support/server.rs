@@ -1,17 +1,13 @@
 //! The real binary, started, killed and started again.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 
-use super::Api;
-
-/// The key that tests give the server.
-pub(crate) const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
+use posthaste_testbed::{Api, Launch, Node, without_settings};
 
 /// A running server. Ends with the test, however that ends.
 pub(crate) struct Server {
-    child: Child,
+    node: Node,
     /// Where it listens.
     pub(crate) address: String,
     directory: PathBuf,
@@ -41,10 +37,10 @@ impl Server {
 
     fn start_on(disk: Disk, directory: &Path, arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        let (child, address) = launch(disk, directory, &arguments);
+        let node = launch(disk, directory, &arguments);
         Server {
-            child,
-            address,
+            address: node.address.clone(),
+            node,
             directory: directory.to_owned(),
             arguments,
             disk,
@@ -58,105 +54,61 @@ impl Server {
 
     /// A file on the server's disk, which nobody else may see.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        let root = PathBuf::from(format!("/proc/{}/root", self.node.pid()));
         let inside = self.directory.strip_prefix("/").expect("an absolute path");
         root.join(inside).join(name)
     }
 
     /// A caller with the admin's key.
     pub(crate) fn api(&self) -> Api {
-        Api::new(&self.address, ADMIN_KEY)
+        self.node.api()
     }
 
     /// Kills it as a power cut would.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.node.kill();
     }
 
     /// Asks it to stop, and waits until it has.
     pub(crate) fn stop(&mut self) -> ExitStatus {
-        self.signal("TERM");
-        self.child.wait().expect("it ends")
+        self.node.stop()
     }
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.expect("kill can be run").success());
+        self.node.signal(name);
     }
 
     /// Starts it again, on another port.
     pub(crate) fn restart(&mut self) {
-        let (child, address) = launch(self.disk, &self.directory, &self.arguments);
-        self.child = child;
-        self.address = address;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.node = launch(self.disk, &self.directory, &self.arguments);
+        self.address = self.node.address.clone();
     }
 }
 
 /// The program, with nothing of the environment that could configure it.
 pub(crate) fn posthaste() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
-    for (name, _) in std::env::vars() {
-        if name.starts_with("POSTHASTE_") {
-            command.env_remove(name);
-        }
-    }
-    command
+    without_settings(Command::new(env!("CARGO_BIN_EXE_posthaste")))
 }
 
 /// The program on this disk.
-fn posthaste_on(disk: Disk, directory: &Path) -> Command {
-    let program = posthaste();
+fn launch(disk: Disk, directory: &Path, arguments: &[String]) -> Node {
+    let store = format!("sqlite:{}", directory.join("posthaste.db").display());
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let program = env!("CARGO_BIN_EXE_posthaste");
+    let launch = Launch::new(program, &store, directory).with(&arguments);
     let Disk::Small(bytes) = disk else {
-        return program;
+        return Node::start(&launch);
     };
-    let mut command = Command::new("unshare");
+    let program = launch.command();
+    let mut command = without_settings(Command::new("unshare"));
     command
         .args(["--mount", "--map-root-user", "sh", "-c"])
         .arg("mount -t tmpfs -o size=$0 tmpfs \"$1\" && shift && exec \"$@\"")
         .arg(bytes.to_string())
         .arg(directory)
-        .arg(program.get_program());
-    command
-}
-
-fn launch(disk: Disk, directory: &Path, arguments: &[String]) -> (Child, String) {
-    let store = format!("sqlite:{}", directory.join("posthaste.db").display());
-    let listens = arguments.iter().any(|argument| argument == "--listen");
-    let listen: &[&str] = if listens {
-        &[]
-    } else {
-        &["--listen", "127.0.0.1:0"]
-    };
-    let mut child = posthaste_on(disk, directory)
-        .args(["serve", "--store", &store])
-        .args(listen)
-        .args(["--admin-key", ADMIN_KEY])
-        .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
-        .args(arguments)
-        .current_dir(directory)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .expect("the program can be started");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let line = lines
-        .next()
-        .expect("it says where it listens")
-        .expect("in UTF-8");
-    let address = line
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("http://"))
-        .unwrap_or_else(|| panic!("no address in {line:?}"));
-    let address = address.trim_end_matches(['/', '.', ',']).to_owned();
-    (child, address)
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(directory);
+    Node::spawn(command)
 }

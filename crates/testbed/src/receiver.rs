@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -16,67 +16,82 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::PATIENCE;
+use crate::{PATIENCE, background};
 
 /// One request that arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// Which one, counted from 1.
-    pub(crate) number: usize,
-    /// The path.
-    pub(crate) path: String,
+    pub number: usize,
+    /// The path, by which a test tells endpoints apart.
+    pub path: String,
     /// The headers.
-    pub(crate) headers: HeaderMap,
+    pub headers: HeaderMap,
     /// The body, as it came.
-    pub(crate) body: Bytes,
+    pub body: Bytes,
+    /// When its head was read, by a clock that never jumps.
+    pub at: Instant,
+    /// When it was answered or its sender had gone. `None`: it is still here.
+    pub left_at: Option<Instant>,
 }
 
 impl Arrival {
     /// A header, as text.
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         let value = value.unwrap_or_else(|| panic!("no {name} in {:?}", self.headers));
         value.to_str().expect("text")
     }
 
     /// The delivery.
-    pub(crate) fn delivery(&self) -> String {
+    pub fn delivery(&self) -> String {
         self.header("webhook-id").to_owned()
     }
 
     /// The event.
-    pub(crate) fn event(&self) -> String {
+    pub fn event(&self) -> String {
         self.header("posthaste-event-id").to_owned()
     }
 
     /// Which attempt it says it is.
-    pub(crate) fn attempt(&self) -> u32 {
+    pub fn attempt(&self) -> u32 {
         self.header("posthaste-attempt").parse().expect("a number")
     }
 }
 
 /// How to answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The status.
-    pub(crate) status: u16,
+    pub status: u16,
     /// Headers besides.
-    pub(crate) headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(&'static str, String)>,
     /// The body.
-    pub(crate) body: Bytes,
+    pub body: Bytes,
     /// After so long.
-    pub(crate) after: Duration,
+    pub after: Duration,
 }
 
 impl Answer {
     /// This status, at once.
-    pub(crate) fn status(status: u16) -> Answer {
+    pub fn status(status: u16) -> Answer {
         Answer {
             status,
             headers: Vec::new(),
             body: Bytes::new(),
             after: Duration::ZERO,
         }
+    }
+
+    /// None, for as long as the sender has patience.
+    pub fn hang() -> Answer {
+        Answer::status(200).after(Duration::MAX)
+    }
+
+    /// The same, after so long.
+    pub fn after(mut self, after: Duration) -> Answer {
+        self.after = after;
+        self
     }
 }
 
@@ -89,60 +104,70 @@ struct Shared {
 }
 
 /// A receiver.
-pub(crate) struct Receiver {
+pub struct Receiver {
     /// Where it is.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Receiver {
     /// A receiver that behaves like this.
-    pub(crate) async fn start(
-        behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
-    ) -> Receiver {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    pub async fn start(behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> Receiver {
+        let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
             ledger: Mutex::default(),
             arrived: watch::Sender::new(0),
             behaviour: Mutex::new(Arc::new(Box::new(behaviour))),
         });
-        tokio::spawn(accept(listener, shared.clone()));
+        background::spawn(accept(listener, shared.clone()));
         Receiver { address, shared }
     }
 
     /// A receiver that takes everything.
-    pub(crate) async fn healthy() -> Receiver {
+    pub async fn healthy() -> Receiver {
         Receiver::start(|_| Answer::status(200)).await
     }
 
     /// Its URL.
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
+    pub fn url(&self) -> String {
+        self.url_of("hook")
+    }
+
+    /// The URL of one of several endpoints.
+    pub fn url_of(&self, endpoint: &str) -> String {
+        format!("http://{}/{endpoint}", self.address)
     }
 
     /// From now on it behaves like this.
-    pub(crate) fn behave(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
+    pub fn behave(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
         *self.shared.behaviour.lock().unwrap() = Arc::new(Box::new(behaviour));
     }
 
     /// Everything that has arrived.
-    pub(crate) fn ledger(&self) -> Vec<Arrival> {
+    pub fn ledger(&self) -> Vec<Arrival> {
         self.shared.ledger.lock().unwrap().clone()
     }
 
+    /// What has arrived at one of several endpoints.
+    pub fn ledger_of(&self, endpoint: &str) -> Vec<Arrival> {
+        let mut ledger = self.ledger();
+        ledger.retain(|arrival| arrival.path.strip_prefix('/') == Some(endpoint));
+        ledger
+    }
+
     /// How many have arrived.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         *self.shared.arrived.borrow()
     }
 
     /// Waits until so many have arrived.
-    pub(crate) async fn arrivals(&self, wanted: usize) -> Vec<Arrival> {
+    pub async fn arrivals(&self, wanted: usize) -> Vec<Arrival> {
         self.until(|ledger| ledger.len() >= wanted).await
     }
 
     /// Waits until the ledger is as wanted.
-    pub(crate) async fn until(&self, wanted: impl Fn(&[Arrival]) -> bool) -> Vec<Arrival> {
+    pub async fn until(&self, wanted: impl Fn(&[Arrival]) -> bool) -> Vec<Arrival> {
         let mut arrived = self.shared.arrived.subscribe();
         let waiting = async {
             loop {
@@ -165,6 +190,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = shared.clone();
         tokio::spawn(async move {
+            let _ = stream.set_nodelay(true);
             let service = service_fn(|request| receive(&shared, request));
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
@@ -173,25 +199,42 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
+/// Notes when an arrival leaves, also if its connection ends before the answer.
+struct Visit<'a> {
+    shared: &'a Shared,
+    index: usize,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut ledger = self.shared.ledger.lock().unwrap();
+        ledger[self.index].left_at = Some(Instant::now());
+    }
+}
+
 async fn receive(
     shared: &Shared,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    let at = Instant::now();
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
         // The sender died while sending: nothing has arrived.
         return Ok(Response::new(Full::default()));
     };
-    let arrival = {
+    let (arrival, visit) = {
         let mut ledger = shared.ledger.lock().unwrap();
         let arrival = Arrival {
             number: ledger.len() + 1,
             path: head.uri.path().to_owned(),
             headers: head.headers,
             body: body.to_bytes(),
+            at,
+            left_at: None,
         };
         ledger.push(arrival.clone());
-        arrival
+        let index = arrival.number - 1;
+        (arrival, Visit { shared, index })
     };
     shared.arrived.send_modify(|count| *count += 1);
     let behaviour = shared.behaviour.lock().unwrap().clone();
@@ -199,6 +242,8 @@ async fn receive(
     if !answer.after.is_zero() {
         sleep(answer.after).await;
     }
+    // Before it is written: whoever has the answer may send the next one.
+    drop(visit);
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = http::StatusCode::from_u16(answer.status).expect("a status");
     for (name, value) in answer.headers {

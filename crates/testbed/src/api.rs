@@ -10,13 +10,13 @@ use posthaste_egress::operator::{self, Connection, Origin};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::PATIENCE;
+use crate::PATIENCE;
 
 /// How often a state is asked for that the API does not announce.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// Calls the API with a key, over one connection at a time.
-pub(crate) struct Api {
+pub struct Api {
     origin: Origin,
     key: String,
     connection: Option<Connection>,
@@ -24,17 +24,17 @@ pub(crate) struct Api {
 
 /// What the API answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub struct Reply {
     /// The status.
-    pub(crate) status: u16,
+    pub status: u16,
     /// The body, if it is JSON.
-    pub(crate) body: Value,
+    pub body: Value,
 }
 
 impl Reply {
     /// The body, if the status is this one.
     #[track_caller]
-    pub(crate) fn expect(self, status: u16) -> Value {
+    pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.body);
         self.body
     }
@@ -42,7 +42,7 @@ impl Reply {
 
 impl Api {
     /// A caller.
-    pub(crate) fn new(address: &str, key: &str) -> Api {
+    pub fn new(address: &str, key: &str) -> Api {
         Api {
             origin: format!("http://{address}").parse().expect("an address"),
             key: key.to_owned(),
@@ -51,7 +51,7 @@ impl Api {
     }
 
     /// Calls, and gets an answer or none: the server may be gone.
-    pub(crate) async fn try_call(
+    pub async fn try_call(
         &mut self,
         method: &str,
         path: &str,
@@ -83,7 +83,7 @@ impl Api {
     }
 
     /// Calls a server that is there.
-    pub(crate) async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+    pub async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
         let body = body.map(|body| body.to_string().into_bytes());
         // A connection that was idle may have been closed; the server is there all the same.
         match self.try_call(method, path, body.as_deref()).await {
@@ -96,35 +96,35 @@ impl Api {
     }
 
     /// `GET`.
-    pub(crate) async fn get(&mut self, path: &str) -> Reply {
+    pub async fn get(&mut self, path: &str) -> Reply {
         self.call("GET", path, None).await
     }
 
     /// `POST`.
-    pub(crate) async fn post(&mut self, path: &str, body: Value) -> Reply {
+    pub async fn post(&mut self, path: &str, body: Value) -> Reply {
         self.call("POST", path, Some(&body)).await
     }
 
     /// Makes a tenant.
-    pub(crate) async fn tenant(&mut self, id: &str) {
+    pub async fn tenant(&mut self, id: &str) {
         let body = serde_json::json!({"id": id, "name": id});
         self.post("/v1/tenants", body).await.expect(201);
     }
 
     /// Makes an endpoint with these fields, and gives back what the API says of it.
-    pub(crate) async fn endpoint(&mut self, tenant: &str, fields: Value) -> Value {
+    pub async fn endpoint(&mut self, tenant: &str, fields: Value) -> Value {
         let path = format!("/v1/tenants/{tenant}/endpoints");
         self.post(&path, fields).await.expect(201)
     }
 
     /// Sends an event, and gives back what the API says of it.
-    pub(crate) async fn event(&mut self, tenant: &str, fields: Value) -> Value {
+    pub async fn event(&mut self, tenant: &str, fields: Value) -> Value {
         let path = format!("/v1/tenants/{tenant}/events");
         self.post(&path, fields).await.expect(202)
     }
 
     /// Asks until the answer is as wanted.
-    pub(crate) async fn until(&mut self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub async fn until(&mut self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let body = self.get(path).await.expect(200);

@@ -1,0 +1,654 @@
+//! Several nodes over one table, each with a roster and a clock of its own.
+//!
+//! Phase one is a storm: nodes come, go, die and freeze; answers are slow or lost, and what was given up
+//! for lost may still be done much later. Clocks begin anywhere and run up to one in a thousand too fast
+//! or too slow. Then the world is well, and everything must be owned, shared out and still; then one node
+//! dies, one comes and one goes, and the same must be true soon after each.
+
+mod node;
+mod planted;
+mod table;
+
+pub use planted::{ClusterBug, ClusterOracle};
+
+use std::fmt;
+
+use posthaste_core::cluster::{Command, Holding, Input, NodeNo, Owned, Shard, Timings};
+use posthaste_core::dice::Dice;
+use posthaste_core::time::Tick;
+
+use self::node::Node;
+use self::table::Table;
+use crate::agenda::Agenda;
+
+/// How long the storm lasts.
+const STORM_MS: u64 = 90_000;
+/// How late a request that nobody waits for any more may still be done.
+const LATEST_MS: u64 = 15_000;
+/// How long everything may take to be owned again: the lease, and a few beats.
+const OWNED_WITHIN_MS: u64 = 9_000;
+/// How long shares may take to be even, once everything is owned.
+const EVEN_WITHIN_MS: u64 = 5_000;
+/// How long everything is watched to be still.
+const STILL_MS: u64 = 25_000;
+/// How long at most something recalled is under way, in the storm and when all is well.
+const UNDER_WAY_MS: (u64, u64) = (4_000, 500);
+/// How many nodes there are at most.
+const MOST_NODES: usize = 7;
+/// How many of the last events a failure shows.
+const TRACE_LINES: usize = 80;
+
+/// A run that broke a promise.
+#[derive(Clone, Debug)]
+pub struct ClusterFailure {
+    /// What reproduces it exactly.
+    pub seed: u64,
+    /// Which promise.
+    pub oracle: ClusterOracle,
+    /// What was seen.
+    pub detail: String,
+    /// What happened last.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for ClusterFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "seed {}: {:?}: {}", self.seed, self.oracle, self.detail)
+    }
+}
+
+/// What a run that kept every promise saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClusterSummary {
+    /// Grants of shards.
+    pub grants: u64,
+    /// Leases that ended.
+    pub expiries: u64,
+    /// Times a node was told that it is none.
+    pub outcasts: u64,
+    /// Requests of which nobody knew what became.
+    pub lost: u64,
+}
+
+/// Runs one world.
+pub fn run_cluster(seed: u64, bug: Option<ClusterBug>) -> Result<ClusterSummary, ClusterFailure> {
+    let mut world = World::new(seed, bug);
+    match world.live() {
+        Ok(()) => Ok(world.summary),
+        Err((oracle, detail)) => Err(ClusterFailure {
+            seed,
+            oracle,
+            detail,
+            trace: world.trace,
+        }),
+    }
+}
+
+type Judged = Result<(), (ClusterOracle, String)>;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A roster asked to be woken.
+    Wake { node: usize, life: u64 },
+    /// The table does what a node asked.
+    Apply {
+        node: usize,
+        me: Option<NodeNo>,
+        request: Command,
+        answer_in: Option<(u64, u64)>,
+    },
+    /// Something reaches a node.
+    Reach {
+        node: usize,
+        life: u64,
+        input: Input,
+        answers: Option<u64>,
+    },
+    /// Nothing of a recalled shard is under way any more.
+    RecallDone {
+        node: usize,
+        life: u64,
+        holding: Holding,
+    },
+    /// A frozen node goes on.
+    Thaw { node: usize, life: u64 },
+    /// Something bad or new happens.
+    Strike,
+}
+
+struct World {
+    dice: Dice,
+    agenda: Agenda<Event>,
+    table: Table,
+    nodes: Vec<Node>,
+    bug: Option<ClusterBug>,
+    stormy: bool,
+    bells: bool,
+    timings: Timings,
+    requests: u64,
+    summary: ClusterSummary,
+    trace: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64, bug: Option<ClusterBug>) -> World {
+        let mut dice = Dice::seeded(seed);
+        let bells = dice.chance(3, 4);
+        World {
+            dice,
+            agenda: Agenda::default(),
+            table: Table::new(bug),
+            nodes: Vec::new(),
+            bug,
+            stormy: true,
+            bells,
+            timings: Timings::default(),
+            requests: 0,
+            summary: ClusterSummary::default(),
+            trace: Vec::new(),
+        }
+    }
+
+    fn live(&mut self) -> Judged {
+        for _ in 0..self.dice.between(1, 4) {
+            self.join(true)?;
+        }
+        if self.dice.chance(1, 3) {
+            self.join(false)?;
+        }
+        self.agenda.plan(500, Event::Strike);
+        self.pass(STORM_MS)?;
+        self.heal()?;
+        self.settle("after the storm", true)?;
+        self.join(true)?;
+        self.settle("after a join", false)?;
+        if let Some(victim) = self.pick(|node| node.works && node.stays) {
+            self.note(|| format!("calm: node {victim} dies"));
+            self.nodes[victim].crash();
+            self.settle("after a death", false)?;
+        }
+        self.join(true)?;
+        self.settle("after another join", false)?;
+        if let Some(leaver) = self.pick(|node| node.works && node.stays) {
+            self.note(|| format!("calm: node {leaver} retires"));
+            self.nodes[leaver].stays = false;
+            self.tell(leaver, Input::Retire)?;
+            self.settle("after a leave", false)?;
+        }
+        Ok(())
+    }
+
+    /// One of the running nodes that are like that.
+    fn pick(&mut self, wanted: impl Fn(&Node) -> bool) -> Option<usize> {
+        let running: Vec<usize> = (0..self.nodes.len())
+            .filter(|at| self.nodes[*at].runs() && wanted(&self.nodes[*at]))
+            .collect();
+        (!running.is_empty()).then(|| *self.dice.pick(&running))
+    }
+
+    fn join(&mut self, works: bool) -> Judged {
+        let origin = self.dice.between(0, 1_000_000);
+        let parts_per_million = self.dice.between(0, 2_000) as i64 - 1_000;
+        let mut node = Node::new(works, origin, parts_per_million, self.timings);
+        node.start(self.agenda.now_ms(), self.timings);
+        self.nodes.push(node);
+        self.tell(self.nodes.len() - 1, Input::Tick)
+    }
+
+    /// Everything that is planned until then happens.
+    fn pass(&mut self, for_ms: u64) -> Judged {
+        let until_ms = self.agenda.now_ms() + for_ms;
+        while let Some(event) = self.agenda.advance(until_ms) {
+            self.happen(event)?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Judged {
+        match event {
+            Event::Wake { node, life } => {
+                if self.nodes[node].is_awake(life) {
+                    self.tell(node, Input::Tick)?;
+                }
+                Ok(())
+            }
+            Event::Apply {
+                node,
+                me,
+                request,
+                answer_in,
+            } => self.apply(node, me, &request, answer_in),
+            Event::Reach {
+                node,
+                life,
+                input,
+                answers,
+            } => self.reach(node, life, input, answers),
+            Event::RecallDone {
+                node,
+                life,
+                holding,
+            } => {
+                if !self.nodes[node].lives(life) {
+                    return Ok(());
+                }
+                if self.nodes[node].frozen {
+                    let again = Event::RecallDone {
+                        node,
+                        life,
+                        holding,
+                    };
+                    self.agenda.plan(100, again);
+                    return Ok(());
+                }
+                self.nodes[node].held.remove(&holding);
+                self.tell(node, Input::RecallFinished(holding))
+            }
+            Event::Thaw { node, life } => {
+                if self.nodes[node].lives(life) && self.nodes[node].frozen {
+                    self.note(|| format!("node {node} thaws"));
+                    self.nodes[node].frozen = false;
+                    // What it held it may send for in its first moment, if its clock allows.
+                    self.judge_one_owner()?;
+                    self.tell(node, Input::Tick)?;
+                }
+                Ok(())
+            }
+            Event::Strike => self.strike(),
+        }
+    }
+
+    /// Something of the storm.
+    fn strike(&mut self) -> Judged {
+        if !self.stormy {
+            return Ok(());
+        }
+        let running = self.nodes.iter().filter(|node| node.runs()).count();
+        match self.dice.between(0, 9) {
+            0 | 1 if running < MOST_NODES => {
+                let works = self.dice.chance(4, 5);
+                self.join(works)?;
+            }
+            2 => {
+                if let Some(victim) = self.pick(|_| true) {
+                    self.note(|| format!("node {victim} dies"));
+                    self.nodes[victim].crash();
+                }
+            }
+            3 => {
+                if let Some(leaver) = self.pick(|node| !node.frozen) {
+                    self.note(|| format!("node {leaver} retires"));
+                    self.nodes[leaver].stays = false;
+                    self.tell(leaver, Input::Retire)?;
+                }
+            }
+            4..=6 => {
+                if let Some(victim) = self.pick(|node| !node.frozen) {
+                    self.note(|| format!("node {victim} freezes"));
+                    let life = self.nodes[victim].life;
+                    self.nodes[victim].frozen = true;
+                    let for_ms = self.dice.between(100, 12_000);
+                    self.agenda.plan(for_ms, Event::Thaw { node: victim, life });
+                }
+            }
+            _ => {
+                if let Some(victim) = self.pick(|_| true) {
+                    self.note(|| format!("node {victim} is cut off"));
+                    let for_ms = self.dice.between(500, 10_000);
+                    self.nodes[victim].cut_off_until_ms = self.agenda.now_ms() + for_ms;
+                }
+            }
+        }
+        let next_ms = self.dice.between(200, 6_000);
+        self.agenda.plan(next_ms, Event::Strike);
+        Ok(())
+    }
+
+    /// From now on nothing bad happens, and what was bad is over.
+    fn heal(&mut self) -> Judged {
+        self.note(|| "the world is well".to_owned());
+        self.stormy = false;
+        for at in 0..self.nodes.len() {
+            self.nodes[at].cut_off_until_ms = 0;
+            let life = self.nodes[at].life;
+            self.happen(Event::Thaw { node: at, life })?;
+        }
+        if self.pick(|node| node.works && node.stays).is_none() {
+            self.join(true)?;
+        }
+        // What was given up for lost may still happen; the promises hold from after that.
+        self.pass(LATEST_MS)
+    }
+
+    /// A node is told something, and what it then wants is set going.
+    fn tell(&mut self, at: usize, input: Input) -> Judged {
+        let now_ms = self.agenda.now_ms();
+        let now = self.nodes[at].clock(now_ms);
+        let commands = self.nodes[at].handle(now, input);
+        for command in commands {
+            self.obey(at, now, command)?;
+        }
+        let life = self.nodes[at].life;
+        if let Some(in_ms) = self.nodes[at].wakes_in_ms(now_ms) {
+            self.agenda.plan(in_ms, Event::Wake { node: at, life });
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, at: usize, now: Tick, command: Command) -> Judged {
+        self.note_command(at, &command);
+        match command {
+            Command::Register
+            | Command::Beat { .. }
+            | Command::Fence { .. }
+            | Command::Claim { .. }
+            | Command::Release(_)
+            | Command::Leave => {
+                self.send(at, command);
+                Ok(())
+            }
+            Command::SetLease {
+                begin_by: _,
+                end_by,
+            } => {
+                self.nodes[at].end_by = if self.bug == Some(ClusterBug::LeaseFromTheAnswer) {
+                    now.after(self.timings.end_within)
+                } else {
+                    end_by
+                };
+                self.judge_one_owner()
+            }
+            Command::Grant(holdings) => {
+                self.summary.grants += holdings.len() as u64;
+                self.nodes[at].held.extend(holdings);
+                self.judge_one_owner()
+            }
+            Command::Recall(holding) => {
+                let most_ms = if self.stormy {
+                    UNDER_WAY_MS.0
+                } else {
+                    UNDER_WAY_MS.1
+                };
+                let in_ms = self.dice.between(0, most_ms);
+                let life = self.nodes[at].life;
+                let done = Event::RecallDone {
+                    node: at,
+                    life,
+                    holding,
+                };
+                if self.bug == Some(ClusterBug::GivesUpTooSoon) {
+                    let reach = Event::Reach {
+                        node: at,
+                        life,
+                        input: Input::RecallFinished(holding),
+                        answers: None,
+                    };
+                    self.agenda.plan(0, reach);
+                }
+                self.agenda.plan(in_ms, done);
+                Ok(())
+            }
+            Command::Expire => {
+                self.summary.expiries += 1;
+                let keeps = [ClusterBug::NeverLetsGo, ClusterBug::LeaseFromTheAnswer];
+                if !self.bug.is_some_and(|bug| keeps.contains(&bug)) {
+                    self.nodes[at].held.clear();
+                }
+                Ok(())
+            }
+            Command::Retired => self.judge_leave(at),
+        }
+    }
+
+    /// Sends a request on its way. It may arrive late, or be done and never answered.
+    fn send(&mut self, at: usize, request: Command) {
+        self.requests += 1;
+        let number = self.requests;
+        let cut_off = self.nodes[at].cut_off_until_ms > self.agenda.now_ms();
+        let slow = self.stormy && self.dice.chance(1, 20);
+        let there_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
+        let back_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
+        let lost = self.stormy && (cut_off || self.dice.chance(1, 60));
+        let patience_ms = self.timings.lease.as_millis() / 3;
+        let answered = !lost && there_ms + back_ms < patience_ms;
+        let node = &mut self.nodes[at];
+        node.asked = Some(number);
+        let (life, me) = (node.life, node.number);
+        if !answered {
+            self.summary.lost += 1;
+            let failed = Event::Reach {
+                node: at,
+                life,
+                input: Input::Failed,
+                answers: Some(number),
+            };
+            let after_ms = self.dice.between(1, patience_ms);
+            self.agenda.plan(after_ms, failed);
+        }
+        // What is not answered may not have arrived at all, or be done any time later.
+        let arrives = answered || self.dice.chance(1, 2);
+        let there_ms = if answered {
+            there_ms
+        } else {
+            self.dice.between(0, LATEST_MS - 1)
+        };
+        if arrives {
+            let apply = Event::Apply {
+                node: at,
+                me,
+                request,
+                answer_in: answered.then_some((back_ms, number)),
+            };
+            self.agenda.plan(there_ms, apply);
+        }
+    }
+
+    fn apply(
+        &mut self,
+        at: usize,
+        me: Option<NodeNo>,
+        request: &Command,
+        answer_in: Option<(u64, u64)>,
+    ) -> Judged {
+        let done = self.table.apply(me, request, self.timings.lease);
+        if let Some((in_ms, number)) = answer_in {
+            let life = self.nodes[at].life;
+            let reach = Event::Reach {
+                node: at,
+                life,
+                input: done.answer,
+                answers: Some(number),
+            };
+            self.agenda.plan(in_ms, reach);
+        }
+        if done.rings && self.bells {
+            for other in (0..self.nodes.len()).filter(|other| *other != at) {
+                if self.stormy && self.dice.chance(1, 5) {
+                    continue;
+                }
+                let in_ms = self.dice.between(1, 20);
+                let life = self.nodes[other].life;
+                let reach = Event::Reach {
+                    node: other,
+                    life,
+                    input: Input::Rang,
+                    answers: None,
+                };
+                self.agenda.plan(in_ms, reach);
+            }
+        }
+        Ok(())
+    }
+
+    fn reach(&mut self, at: usize, life: u64, input: Input, answers: Option<u64>) -> Judged {
+        let node = &mut self.nodes[at];
+        if !node.lives(life) {
+            return Ok(());
+        }
+        if node.frozen {
+            let again = Event::Reach {
+                node: at,
+                life,
+                input,
+                answers,
+            };
+            self.agenda.plan(50, again);
+            return Ok(());
+        }
+        if answers.is_some() {
+            if node.asked != answers {
+                return Ok(());
+            }
+            node.asked = None;
+        }
+        match &input {
+            Input::Registered(number) => node.number = Some(*number),
+            Input::Outcast => {
+                self.summary.outcasts += 1;
+                node.number = None;
+            }
+            Input::Tick
+            | Input::Beaten(_)
+            | Input::Fenced
+            | Input::Claimed(_)
+            | Input::Released
+            | Input::Left
+            | Input::Failed
+            | Input::RecallFinished(_)
+            | Input::Rang
+            | Input::Retire => {}
+        }
+        let input = match self.bug {
+            Some(bug) => bug.tamper(input, node.number, |holding| node.held.contains(&holding)),
+            None => input,
+        };
+        self.tell(at, input)
+    }
+
+    /// At most one node may send for a shard. Nodes come to be allowed only by what is judged.
+    fn judge_one_owner(&self) -> Judged {
+        let now_ms = self.agenda.now_ms();
+        let mut owners = [None; 256];
+        for (at, node) in self.nodes.iter().enumerate() {
+            let late = node.clock(now_ms) >= node.end_by;
+            if !node.is_alive || node.frozen || (late && self.bug != Some(ClusterBug::NeverLetsGo))
+            {
+                continue;
+            }
+            for holding in &node.held {
+                let owner = &mut owners[usize::from(holding.shard.number())];
+                if let Some(other) = owner.replace(at) {
+                    let detail = format!("nodes {other} and {at} own {holding:?} at {now_ms} ms");
+                    return Err((ClusterOracle::OneOwner, detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_leave(&mut self, at: usize) -> Judged {
+        let node = &mut self.nodes[at];
+        node.retired = true;
+        // Only because of the storm may it have to go without saying so.
+        let calm = self.agenda.now_ms() >= STORM_MS + LATEST_MS;
+        if let Some(number) = node.number
+            && calm
+            && self.table.knows(number)
+        {
+            let detail = format!("node {at} has left as {number} and is still there");
+            return Err((ClusterOracle::CleanLeave, detail));
+        }
+        Ok(())
+    }
+
+    /// Waits until everything must be owned and even, and then watches that nothing moves.
+    fn settle(&mut self, when: &str, settled: bool) -> Judged {
+        if !settled {
+            self.pass(OWNED_WITHIN_MS)?;
+        }
+        self.judge_owned(when)?;
+        self.pass(EVEN_WITHIN_MS)?;
+        self.judge_owned(when)?;
+        self.judge_balance(when)?;
+        let before: Vec<Owned> = self.table.owned().collect();
+        self.pass(STILL_MS)?;
+        let moved = before
+            .iter()
+            .zip(self.table.owned())
+            .filter(|(then, now)| *then != now)
+            .count();
+        if moved > 0 {
+            let detail = format!("{when}, {moved} shards moved although nobody came or went");
+            return Err((ClusterOracle::Still, detail));
+        }
+        Ok(())
+    }
+
+    /// Every shard is held by a running node, with a lease that lasts.
+    fn judge_owned(&self, when: &str) -> Judged {
+        let now_ms = self.agenda.now_ms();
+        let missing: Vec<u16> = Shard::all()
+            .filter(|shard| {
+                !self.nodes.iter().any(|node| {
+                    node.runs()
+                        && node.clock(now_ms) < node.end_by
+                        && node.held.iter().any(|holding| holding.shard == *shard)
+                })
+            })
+            .map(Shard::number)
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let detail = format!("{when}, {} shards are nobody's: {missing:?}", missing.len());
+        Err((ClusterOracle::SoonOwned, detail))
+    }
+
+    fn judge_balance(&self, when: &str) -> Judged {
+        let shares: Vec<usize> = self
+            .nodes
+            .iter()
+            .filter(|node| node.runs() && node.works)
+            .map(|node| node.held.len())
+            .collect();
+        let (least, most) = (shares.iter().min(), shares.iter().max());
+        if let (Some(least), Some(most)) = (least, most)
+            && most - least <= 1
+        {
+            return Ok(());
+        }
+        Err((
+            ClusterOracle::Balanced,
+            format!("{when}, shares are {shares:?}"),
+        ))
+    }
+
+    fn note_command(&mut self, at: usize, command: &Command) {
+        self.note(|| match command {
+            Command::Grant(holdings) => format!("node {at}: is granted {}", holdings.len()),
+            Command::Release(holdings) => format!("node {at}: Release of {holdings:?}"),
+            Command::Claim { own, free } => {
+                format!("node {at}: Claim of {} own, {free} free", own.len())
+            }
+            Command::Register
+            | Command::Beat { .. }
+            | Command::Fence { .. }
+            | Command::Leave
+            | Command::SetLease { .. }
+            | Command::Recall(_)
+            | Command::Expire
+            | Command::Retired => format!("node {at}: {command:?}"),
+        });
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.trace.len() >= 2 * TRACE_LINES {
+            self.trace.drain(..TRACE_LINES);
+        }
+        let line = format!("{:>7} {}", self.agenda.now_ms(), line());
+        self.trace.push(line);
+    }
+}

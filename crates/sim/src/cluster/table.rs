@@ -1,0 +1,178 @@
+//! The table that all nodes share, as a database would keep it.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::cluster::{Command, Epoch, Holding, Input, NodeNo, Owned, Seen, Shard, View};
+use posthaste_core::time::Span;
+
+use super::planted::ClusterBug;
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    beat: u64,
+    works: bool,
+    lease: Span,
+}
+
+/// Who is there, and who owns what.
+#[derive(Debug)]
+pub(super) struct Table {
+    next: u64,
+    nodes: BTreeMap<NodeNo, Row>,
+    shards: BTreeMap<Shard, (Epoch, Option<NodeNo>)>,
+    bug: Option<ClusterBug>,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) answer: Input,
+    /// Whether the others are told to look.
+    pub(super) rings: bool,
+}
+
+impl Table {
+    pub(super) fn new(bug: Option<ClusterBug>) -> Table {
+        Table {
+            next: 0,
+            nodes: BTreeMap::new(),
+            shards: Shard::all()
+                .map(|shard| (shard, (Epoch(0), None)))
+                .collect(),
+            bug,
+        }
+    }
+
+    /// Does what a node asks, as one transaction.
+    pub(super) fn apply(&mut self, me: Option<NodeNo>, request: &Command, lease: Span) -> Done {
+        let quiet = |answer| Done {
+            answer,
+            rings: false,
+        };
+        let loud = |answer| Done {
+            answer,
+            rings: true,
+        };
+        let outcast = me.is_some_and(|me| !self.nodes.contains_key(&me));
+        let me = me.unwrap_or(NodeNo(0));
+        match request {
+            Command::Register => {
+                self.next += 1;
+                let row = Row {
+                    beat: 0,
+                    works: false,
+                    lease,
+                };
+                self.nodes.insert(NodeNo(self.next), row);
+                loud(Input::Registered(NodeNo(self.next)))
+            }
+            _ if outcast => quiet(Input::Outcast),
+            Command::Beat { works } => {
+                let row = self.nodes.get_mut(&me).expect("it is there");
+                row.beat += 1;
+                let rings = row.works != *works;
+                row.works = *works;
+                Done {
+                    answer: Input::Beaten(self.view()),
+                    rings,
+                }
+            }
+            Command::Fence { node, beat } => {
+                let silent = self.nodes.get(node).is_some_and(|row| {
+                    row.beat == *beat || self.bug == Some(ClusterBug::FencesTheLiving)
+                });
+                if silent && self.bug != Some(ClusterBug::NeverFences) {
+                    self.strike_off(*node);
+                }
+                loud(Input::Fenced)
+            }
+            Command::Claim { own, free } => loud(Input::Claimed(self.claim(me, own, *free))),
+            Command::Release(holdings) => {
+                for holding in holdings {
+                    let (epoch, owner) = self.shards.get_mut(&holding.shard).expect("it exists");
+                    let current =
+                        *epoch == holding.epoch || self.bug == Some(ClusterBug::ReleasesAnyEpoch);
+                    if *owner == Some(me) && current {
+                        *owner = None;
+                    }
+                }
+                loud(Input::Released)
+            }
+            Command::Leave => {
+                if self.bug != Some(ClusterBug::LeavesItsName) {
+                    self.strike_off(me);
+                }
+                loud(Input::Left)
+            }
+            Command::SetLease { .. }
+            | Command::Grant(_)
+            | Command::Recall(_)
+            | Command::Expire
+            | Command::Retired => panic!("{request:?} is not asked of the table"),
+        }
+    }
+
+    fn strike_off(&mut self, node: NodeNo) {
+        self.nodes.remove(&node);
+        for (_, owner) in self.shards.values_mut() {
+            if *owner == Some(node) {
+                *owner = None;
+            }
+        }
+    }
+
+    fn claim(&mut self, me: NodeNo, own: &[Holding], free: usize) -> Vec<Holding> {
+        if self.bug == Some(ClusterBug::TakesNothing) {
+            return Vec::new();
+        }
+        let mut left = free;
+        let mut claimed = Vec::new();
+        for (&shard, (epoch, owner)) in &mut self.shards {
+            let holding = Holding {
+                shard,
+                epoch: *epoch,
+            };
+            let lost = *owner == Some(me) && own.contains(&holding);
+            let taken = owner.is_none() && left > 0;
+            if lost || taken {
+                left -= usize::from(taken);
+                *owner = Some(me);
+                epoch.0 += 1;
+                claimed.push(Holding {
+                    shard,
+                    epoch: *epoch,
+                });
+            }
+        }
+        claimed
+    }
+
+    fn view(&self) -> View {
+        View {
+            nodes: self
+                .nodes
+                .iter()
+                .map(|(&node, row)| Seen {
+                    node,
+                    beat: row.beat,
+                    works: row.works,
+                    lease: row.lease,
+                })
+                .collect(),
+            shards: self.owned().collect(),
+        }
+    }
+
+    /// Who owns what.
+    pub(super) fn owned(&self) -> impl Iterator<Item = Owned> {
+        self.shards.iter().map(|(&shard, &(epoch, owner))| Owned {
+            holding: Holding { shard, epoch },
+            owner,
+        })
+    }
+
+    /// Whether the table knows of a node, or shows anything as its own.
+    pub(super) fn knows(&self, node: NodeNo) -> bool {
+        self.nodes.contains_key(&node) || self.owned().any(|owned| owned.owner == Some(node))
+    }
+}

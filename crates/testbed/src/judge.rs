@@ -1,0 +1,225 @@
+//! Holds what arrived against what was promised. Nothing here asks a node: a ledger from outside is all it knows.
+//!
+//! Each check says in its error what was broken, by which delivery, so that a failed test can be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::Arrival;
+
+/// What the rate is counted in.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Every one of these events has arrived at every one of these endpoints.
+pub fn nothing_lost<'a>(
+    ledger: &[Arrival],
+    events: impl IntoIterator<Item = &'a String>,
+    endpoints: &[&str],
+) -> Result<(), String> {
+    let arrived: BTreeSet<(String, &str)> = ledger
+        .iter()
+        .map(|arrival| (arrival.event(), arrival.path.trim_start_matches('/')))
+        .collect();
+    let mut lost = Vec::new();
+    for event in events {
+        for endpoint in endpoints {
+            if !arrived.contains(&(event.clone(), *endpoint)) {
+                lost.push(format!("{event} at {endpoint}"));
+            }
+        }
+    }
+    match lost.as_slice() {
+        [] => Ok(()),
+        [first, ..] => Err(format!("{} never arrived, such as {first}", lost.len())),
+    }
+}
+
+/// No delivery was attempted more often than its policy allows. One attempt that came twice counts once: that is a
+/// duplicate, which has a bound of its own.
+pub fn attempts_within(ledger: &[Arrival], most: u32) -> Result<(), String> {
+    for (delivery, arrivals) in by_delivery(ledger) {
+        let attempts: BTreeSet<u32> = arrivals.iter().map(|arrival| arrival.attempt()).collect();
+        let past = attempts.last().is_some_and(|last| *last > most);
+        if past || attempts.len() > most as usize {
+            return Err(format!("{delivery} was attempted {attempts:?}, of {most}"));
+        }
+    }
+    Ok(())
+}
+
+/// Arrivals of an attempt that had arrived before. Without faults there are none.
+pub fn duplicates(ledger: &[Arrival]) -> Vec<&Arrival> {
+    let mut seen = BTreeSet::new();
+    let again = |arrival: &&Arrival| !seen.insert((arrival.delivery(), arrival.attempt()));
+    ledger.iter().filter(again).collect()
+}
+
+/// At most so many duplicates: what was in flight when something failed.
+pub fn duplicates_within(ledger: &[Arrival], most: usize) -> Result<(), String> {
+    let found = duplicates(ledger);
+    match found.first() {
+        Some(first) if found.len() > most => Err(format!(
+            "{} duplicates, where {most} were in flight, such as {} (attempt {})",
+            found.len(),
+            first.delivery(),
+            first.attempt()
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The most that were here at once. What has not left yet is here.
+pub fn most_at_once(ledger: &[Arrival]) -> usize {
+    let mut moments = Vec::new();
+    for arrival in ledger {
+        moments.push((arrival.at, 1));
+        if let Some(left_at) = arrival.left_at {
+            moments.push((left_at, -1));
+        }
+    }
+    // Who leaves as another comes makes room for it.
+    moments.sort_unstable();
+    let mut here = 0_i64;
+    let mut most = 0;
+    for (_, change) in moments {
+        here += change;
+        most = most.max(here);
+    }
+    usize::try_from(most).expect("nobody leaves who did not come")
+}
+
+/// Never more than so many at once, at one endpoint.
+pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
+    let most = most_at_once(ledger);
+    if most > cap {
+        return Err(format!("{most} were in flight at once, where {cap} may be"));
+    }
+    Ok(())
+}
+
+/// The most that came in any one second, wherever it begins. It holds its first instant and not its last.
+pub fn most_in_a_second(ledger: &[Arrival]) -> usize {
+    let mut moments: Vec<_> = ledger.iter().map(|arrival| arrival.at).collect();
+    moments.sort_unstable();
+    let mut oldest = 0;
+    let mut most = 0;
+    for (index, moment) in moments.iter().enumerate() {
+        while *moment - moments[oldest] >= SECOND {
+            oldest += 1;
+        }
+        most = most.max(index + 1 - oldest);
+    }
+    most
+}
+
+/// In no second, wherever it begins, came more to one endpoint than its rate and its burst.
+pub fn rate_within(ledger: &[Arrival], per_second: usize, burst: usize) -> Result<(), String> {
+    let most = most_in_a_second(ledger);
+    if most > per_second + burst {
+        return Err(format!(
+            "{most} came within a second, where {per_second} may, and {burst} at once"
+        ));
+    }
+    Ok(())
+}
+
+fn by_delivery(ledger: &[Arrival]) -> BTreeMap<String, Vec<&Arrival>> {
+    let mut deliveries: BTreeMap<String, Vec<&Arrival>> = BTreeMap::new();
+    for arrival in ledger {
+        let arrivals = deliveries.entry(arrival.delivery()).or_default();
+        arrivals.push(arrival);
+    }
+    deliveries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// Arrivals at these milliseconds, each with its delivery and attempt, gone after 100 ms.
+    fn ledger(arrivals: &[(u64, &str, u32)]) -> Vec<Arrival> {
+        let start = Instant::now();
+        let of = |(number, (at_ms, delivery, attempt)): (usize, &(u64, &str, u32))| {
+            let mut headers = http::HeaderMap::new();
+            let mut set = |name: &'static str, value: String| {
+                headers.insert(name, value.parse().expect("a header"));
+            };
+            set("webhook-id", format!("dlv_{delivery}"));
+            set("posthaste-event-id", format!("evt_{delivery}"));
+            set("posthaste-attempt", attempt.to_string());
+            let at = start + Duration::from_millis(*at_ms);
+            Arrival {
+                number: number + 1,
+                path: "/hook".to_owned(),
+                headers,
+                body: bytes::Bytes::new(),
+                at,
+                left_at: Some(at + Duration::from_millis(100)),
+            }
+        };
+        arrivals.iter().enumerate().map(of).collect()
+    }
+
+    #[test]
+    fn what_never_came_is_lost_at_that_endpoint() {
+        let ledger = ledger(&[(0, "a", 1)]);
+        let (a, b) = ("evt_a".to_owned(), "evt_b".to_owned());
+        assert_eq!(nothing_lost(&ledger, [&a], &["hook"]), Ok(()));
+        assert!(nothing_lost(&ledger, [&a, &b], &["hook"]).is_err());
+        let elsewhere = nothing_lost(&ledger, [&a], &["hook", "other"]);
+        assert_eq!(
+            elsewhere.unwrap_err(),
+            "1 never arrived, such as evt_a at other"
+        );
+    }
+
+    #[test]
+    fn one_attempt_too_many_is_seen_and_one_that_came_twice_is_another_matter() {
+        let thrice = ledger(&[(0, "a", 1), (1, "a", 2), (2, "a", 2)]);
+        assert_eq!(attempts_within(&thrice, 2), Ok(()));
+        assert!(attempts_within(&thrice, 1).is_err());
+        assert!(attempts_within(&ledger(&[(0, "a", 3)]), 2).is_err());
+    }
+
+    #[test]
+    fn only_the_same_attempt_again_is_a_duplicate() {
+        let ledger = ledger(&[
+            (0, "a", 1),
+            (1, "b", 1),
+            (2, "a", 2),
+            (3, "a", 1),
+            (4, "a", 1),
+        ]);
+        assert_eq!(duplicates(&ledger).len(), 2);
+        assert_eq!(duplicates_within(&ledger, 2), Ok(()));
+        assert!(duplicates_within(&ledger, 1).is_err());
+    }
+
+    #[test]
+    fn who_leaves_makes_room() {
+        let mut ledger = ledger(&[(0, "a", 1), (50, "b", 1), (100, "c", 1), (400, "d", 1)]);
+        assert_eq!(most_at_once(&ledger), 2);
+        assert_eq!(in_flight_within(&ledger, 2), Ok(()));
+        assert!(in_flight_within(&ledger, 1).is_err());
+        // One that hangs is here until the end.
+        ledger[0].left_at = None;
+        assert_eq!(most_at_once(&ledger), 3);
+        assert_eq!(most_at_once(&[]), 0);
+    }
+
+    #[test]
+    fn the_busiest_second_is_found_wherever_it_begins() {
+        let ledger = ledger(&[
+            (900, "a", 1),
+            (950, "b", 1),
+            (1_100, "c", 1),
+            (1_899, "d", 1),
+            (1_900, "e", 1),
+        ]);
+        assert_eq!(most_in_a_second(&ledger), 4);
+        assert_eq!(rate_within(&ledger, 3, 1), Ok(()));
+        assert!(rate_within(&ledger, 2, 1).is_err());
+        assert_eq!(most_in_a_second(&[]), 0);
+    }
+}

@@ -1,0 +1,223 @@
+//! The real binary: started, stopped, frozen, killed and started again.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{Api, PATIENCE};
+
+/// The key that tests give the server.
+pub const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
+
+/// How often is asked whether a node has ended or serves.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    program: PathBuf,
+    store: String,
+    directory: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Launch {
+    /// This program on this store, in a folder of its own, with loopback opened and a port that is free.
+    pub fn new(program: impl AsRef<Path>, store: &str, directory: &Path) -> Launch {
+        Launch {
+            program: program.as_ref().to_owned(),
+            store: store.to_owned(),
+            directory: directory.to_owned(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// With this role: `all`, `api` or `worker`.
+    pub fn role(self, role: &str) -> Launch {
+        self.with(&["--role", role])
+    }
+
+    /// With these arguments besides.
+    pub fn with(mut self, arguments: &[&str]) -> Launch {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        self.arguments.extend(arguments);
+        self
+    }
+
+    /// The command that starts it.
+    pub fn command(&self) -> Command {
+        let listens = self.arguments.iter().any(|argument| argument == "--listen");
+        let listen: &[&str] = if listens {
+            &[]
+        } else {
+            &["--listen", "127.0.0.1:0"]
+        };
+        let mut command = without_settings(Command::new(&self.program));
+        command
+            .args(["serve", "--store", &self.store])
+            .args(listen)
+            .args(["--admin-key", ADMIN_KEY])
+            .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
+            .args(&self.arguments)
+            .current_dir(&self.directory);
+        command
+    }
+}
+
+/// The command, with nothing of the environment that could configure the program.
+pub fn without_settings(mut command: Command) -> Command {
+    for (name, _) in std::env::vars() {
+        if name.starts_with("POSTHASTE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A running node. Ends with the test, however that ends.
+#[derive(Debug)]
+pub struct Node {
+    child: Child,
+    /// Where it listens.
+    pub address: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Node {
+    /// Starts one, and waits until it says where it listens.
+    pub fn start(launch: &Launch) -> Node {
+        Node::spawn(launch.command())
+    }
+
+    /// Starts this command, and waits until it says where it listens.
+    pub fn spawn(mut command: Command) -> Node {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be started");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let told = hear(child.stdout.take().expect("it is piped"), &log);
+        hear(child.stderr.take().expect("it is piped"), &log);
+        // Owned from here on, so that it ends even if it never listens.
+        let mut node = Node {
+            child,
+            address: String::new(),
+            log,
+        };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = told.recv_timeout(left) else {
+                panic!(
+                    "it does not say where it listens:\n{}",
+                    node.log().join("\n")
+                );
+            };
+            if let Some(address) = address_in(&line) {
+                node.address = address;
+                return node;
+            }
+        }
+    }
+
+    /// Waits until it serves.
+    pub async fn until_ready(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut api = self.api();
+        loop {
+            let reply = api.try_call("GET", "/readyz", None).await;
+            if reply.as_ref().is_some_and(|reply| reply.status == 200) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not ready: {reply:?}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// A caller with the admin's key.
+    pub fn api(&self) -> Api {
+        Api::new(&self.address, ADMIN_KEY)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has said so far, by line.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Kills it as a power cut would.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Freezes it: it does nothing and knows nothing of it.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on as if no time had passed.
+    pub fn wake(&self) {
+        self.signal("CONT");
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended()
+    }
+
+    /// Waits until it has ended.
+    pub fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is ours") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill can be run").success());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps every line, shows it with the test's own, and passes it on.
+fn hear(
+    stream: impl Read + Send + 'static,
+    log: &Arc<Mutex<Vec<String>>>,
+) -> mpsc::Receiver<String> {
+    let (told, lines) = mpsc::channel();
+    let log = log.clone();
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            log.lock().unwrap().push(line.clone());
+            let _ = told.send(line);
+        }
+    });
+    lines
+}
+
+fn address_in(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let address = words.find_map(|word| word.strip_prefix("http://"))?;
+    Some(address.trim_end_matches(['/', '.', ',']).to_owned())
+}

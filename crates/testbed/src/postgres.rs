@@ -1,0 +1,215 @@
+//! A PostgreSQL of a test's own, for tests that stop it, kill it or want it otherwise than usual.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::PATIENCE;
+use crate::programs::Programs;
+
+/// Below where the system takes the ports that nobody asked for, so that none of those is in the way later on.
+const PORTS: std::ops::Range<u16> = 15_000..30_000;
+/// How many of them are tried.
+const MAX_TRIES: usize = 50;
+/// How often a server is started that finds its predecessor still ending.
+const START_AGAIN_EVERY: Duration = Duration::from_millis(50);
+
+/// How a server is stopped.
+#[derive(Clone, Copy, Debug)]
+pub enum Stop {
+    /// Sessions are cut off, everything is written down.
+    Fast,
+    /// As if it had crashed: it recovers from its log at the next start.
+    Immediate,
+}
+
+/// A PostgreSQL of one's own. It ends with the test, however that ends.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    programs: Programs,
+    home: TempDir,
+    port: u16,
+    settings: Vec<(String, String)>,
+    /// Stops the server when this process is gone and its pipe closes.
+    guard: Child,
+}
+
+impl PrivatePostgres {
+    /// Starts one that does not sync to the disk, with these settings besides, such as `("fsync", "on")`.
+    pub fn start(settings: &[(&str, &str)]) -> PrivatePostgres {
+        let programs = Programs::find();
+        let home = tempfile::Builder::new()
+            .prefix("posthaste-testbed-")
+            .permissions(std::fs::Permissions::from_mode(0o711))
+            .tempdir()
+            .expect("a directory");
+        programs.hand_over(home.path());
+        init(&programs, home.path());
+        let guard = guard(&programs, home.path());
+        let settings = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let mut server = PrivatePostgres {
+            programs,
+            home,
+            port: 0,
+            settings,
+            guard,
+        };
+        for _ in 0..MAX_TRIES {
+            server.port = random_port();
+            server.configure();
+            match server.try_start() {
+                Ok(()) => return server,
+                Err(log) if log.contains("could not bind") => {}
+                Err(log) => panic!("PostgreSQL does not start: {log}"),
+            }
+        }
+        panic!("no port is free for PostgreSQL");
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The URL of its first database, with every right.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@{}/postgres", self.address())
+    }
+
+    /// Stops it, and waits until it has.
+    pub fn stop(&self, how: Stop) {
+        let mode = match how {
+            Stop::Fast => "fast",
+            Stop::Immediate => "immediate",
+        };
+        let mut stop = self.programs.command("pg_ctl");
+        stop.args(["stop", "--silent", "--wait", "--mode", mode])
+            .arg("--pgdata")
+            .arg(self.data());
+        assert!(stop.status().expect("pg_ctl can be run").success());
+    }
+
+    /// Kills it as the kernel would, with no chance to say anything to anybody.
+    pub fn kill(&self) {
+        let pid = self.pid().to_string();
+        let killed = Command::new("kill").args(["-KILL", &pid]).status();
+        assert!(killed.expect("kill can be run").success());
+    }
+
+    /// Starts it again where it was, after a stop or a kill, and waits until it serves.
+    pub fn start_again(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.try_start() {
+                Ok(()) => return,
+                // Sessions of one that was killed notice it a moment later.
+                Err(log) => assert!(Instant::now() < deadline, "PostgreSQL stays away: {log}"),
+            }
+            thread::sleep(START_AGAIN_EVERY);
+        }
+    }
+
+    /// Stops it, and starts it again.
+    pub fn restart(&self, how: Stop) {
+        self.stop(how);
+        self.start_again();
+    }
+
+    /// The process that all others of it come from.
+    pub fn pid(&self) -> u32 {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid"));
+        let file = file.expect("it runs, and this may read where");
+        let first = file.lines().next().expect("a line");
+        first.parse().expect("a process")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    fn configure(&self) {
+        let mut lines = format!(
+            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{}'\nfsync = off\n\
+             full_page_writes = off\nmax_connections = 200\n",
+            self.port,
+            self.home.path().display()
+        );
+        // Of two lines the later one counts.
+        for (name, value) in &self.settings {
+            lines.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        let file = self.data().join("postgresql.auto.conf");
+        std::fs::write(&file, lines).expect("settings can be written");
+    }
+
+    /// Starts it, or says what it said.
+    fn try_start(&self) -> Result<(), String> {
+        let log = self.home.path().join("log");
+        // Only what is said from here on.
+        let _ = std::fs::remove_file(&log);
+        let mut start = self.programs.command("pg_ctl");
+        start
+            .args(["start", "--silent", "--wait", "--timeout=60", "--pgdata"])
+            .arg(self.data())
+            .arg("--log")
+            .arg(&log)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if start.status().expect("pg_ctl can be run").success() {
+            return Ok(());
+        }
+        Err(std::fs::read_to_string(&log).unwrap_or_default())
+    }
+}
+
+impl Drop for PrivatePostgres {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+fn init(programs: &Programs, home: &Path) {
+    let mut init = programs.command("initdb");
+    init.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"])
+        .args(["--locale=C", "--no-sync", "--pgdata"])
+        .arg(home.join("data"));
+    let output = init.output().expect("initdb can be run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "initdb failed: {said}");
+}
+
+/// A process that waits for this one to end, and then ends the server and whatever it left.
+fn guard(programs: &Programs, home: &Path) -> Child {
+    let stop = programs.command("pg_ctl");
+    let mut words = vec![stop.get_program().to_owned()];
+    words.extend(stop.get_args().map(ToOwned::to_owned));
+    // In a session of its own, so that what is typed at the terminal does not end it.
+    Command::new("setsid")
+        .args(["sh", "-c"])
+        .arg("cat; cd /; home=$1; shift; \"$@\" stop --mode=immediate --pgdata=\"$home/data\"; rm -rf \"$home\"")
+        .arg("guard")
+        .arg(home)
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("setsid can be run")
+}
+
+fn random_port() -> u16 {
+    let random = RandomState::new().hash_one(Instant::now());
+    let count = u64::from(PORTS.end - PORTS.start);
+    PORTS.start + u16::try_from(random % count).expect("less than there are")
+}

@@ -1,0 +1,248 @@
+//! The parts of the testbed, each by itself: a tool that lies makes every test that stands on it lie.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the testbed is called as nodes and databases are"
+)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{
+    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, Wire, judge,
+};
+
+/// A server that says back what it is told.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut back = stream.try_clone().expect("a second handle");
+                let _ = std::io::copy(&mut &stream, &mut back);
+                let _ = stream.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+fn connect(wire: &Wire) -> TcpStream {
+    let stream = TcpStream::connect(wire.address()).expect("the wire listens");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a time limit");
+    stream
+}
+
+fn say(stream: &mut TcpStream, words: &[u8]) -> Vec<u8> {
+    stream.write_all(words).expect("it can be said");
+    let mut heard = vec![0; words.len()];
+    stream.read_exact(&mut heard).expect("it comes back");
+    heard
+}
+
+/// Everything until the connection ends, in whatever way.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut heard = Vec::new();
+    let mut piece = [0; 1_024];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return heard,
+            Ok(read) => heard.extend(&piece[..read]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return heard,
+            Err(error) => panic!("it stays open: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_wire_passes_everything_until_it_is_cut() {
+    let wire = Wire::to(echo());
+    let mut one = connect(&wire);
+    let mut other = connect(&wire);
+    assert_eq!(say(&mut one, b"hello"), b"hello");
+    assert_eq!(say(&mut other, b"hello"), b"hello");
+    assert_eq!(
+        (wire.connections(), wire.passed(Direction::ToDatabase)),
+        (2, 10)
+    );
+    wire.cut();
+    assert_eq!(rest(&mut one), b"");
+    assert_eq!(rest(&mut other), b"");
+    assert_eq!(say(&mut connect(&wire), b"again"), b"again");
+}
+
+#[tokio::test]
+async fn a_wire_is_cut_at_the_very_byte() {
+    for bytes in [0, 1, 7] {
+        let wire = Wire::to(echo());
+        let mut one = connect(&wire);
+        assert_eq!(say(&mut one, b"hello"), b"hello");
+        wire.cut_after(Direction::FromDatabase, bytes);
+        one.write_all(b"0123456789").expect("it can be said");
+        assert_eq!(rest(&mut one), b"0123456789"[..bytes]);
+        wire.until_cut().await;
+
+        let mut one = connect(&wire);
+        assert_eq!(say(&mut one, b"hello"), b"hello");
+        let before = wire.passed(Direction::ToDatabase);
+        wire.cut_after(Direction::ToDatabase, bytes);
+        one.write_all(b"0123456789").expect("it can be said");
+        wire.until_cut().await;
+        rest(&mut one);
+        assert_eq!(wire.passed(Direction::ToDatabase) - before, bytes as u64);
+    }
+}
+
+#[test]
+fn a_wire_that_is_held_passes_nothing_and_later_everything() {
+    let wire = Wire::to(echo());
+    let mut stream = connect(&wire);
+    assert_eq!(say(&mut stream, b"hello"), b"hello");
+    let passed = wire.passed(Direction::ToDatabase);
+    wire.hold();
+    stream.write_all(b"lost?").expect("it can be said");
+    let soon = Some(Duration::from_millis(50));
+    stream.set_read_timeout(soon).expect("a time limit");
+    let heard = stream.read(&mut [0; 5]).expect_err("nothing is heard");
+    assert_eq!(heard.kind(), ErrorKind::WouldBlock);
+    assert_eq!(wire.passed(Direction::ToDatabase), passed);
+    wire.release();
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a time limit");
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).expect("it was kept");
+    assert_eq!(&heard, b"lost?");
+}
+
+#[test]
+fn a_wire_that_refuses_closes_only_what_is_new() {
+    let wire = Wire::to(echo());
+    let mut old = connect(&wire);
+    assert_eq!(say(&mut old, b"hello"), b"hello");
+    wire.refuse();
+    assert_eq!(rest(&mut connect(&wire)), b"");
+    assert_eq!(say(&mut old, b"still"), b"still");
+    wire.admit();
+    assert_eq!(say(&mut connect(&wire), b"hello"), b"hello");
+}
+
+#[test]
+fn a_database_is_there_for_one_test() {
+    let database = Database::fresh();
+    database.query("CREATE TABLE words (word text)");
+    database.query("INSERT INTO words VALUES ('hello'), (NULL)");
+    let words = database.query("SELECT word FROM words");
+    assert_eq!(words, [[Some("hello".to_owned())], [None]]);
+    let other = Database::fresh();
+    let ours = format!(
+        "SELECT count(*) FROM pg_database WHERE datname = '{}'",
+        name(&database)
+    );
+    assert_eq!(other.number(&ours), 1);
+    drop(database);
+    assert_eq!(other.number(&ours), 0);
+}
+
+fn name(database: &Database) -> String {
+    let url = database.url();
+    url.rsplit('/').next().expect("a name").to_owned()
+}
+
+#[test]
+fn a_database_is_reached_through_a_wire() {
+    let database = Database::fresh();
+    let wire = Wire::to(database.address());
+    let through = database.url_through(&wire);
+    assert!(through.contains(&wire.address().to_string()), "{through}");
+    assert!(through.ends_with(&name(&database)), "{through}");
+}
+
+#[test]
+fn a_server_of_ones_own_keeps_what_was_committed_however_it_ends() {
+    let server = PrivatePostgres::start(&[("fsync", "on"), ("application_name", "it's me")]);
+    let database = Database::on(&server);
+    assert_eq!(database.query("SHOW fsync"), [[Some("on".to_owned())]]);
+    let name = database.query("SHOW application_name");
+    assert_eq!(name, [[Some("it's me".to_owned())]]);
+    database.query("CREATE TABLE ends (way text)");
+    let first = server.pid();
+    for stop in [Stop::Fast, Stop::Immediate] {
+        database.query(&format!("INSERT INTO ends VALUES ('{stop:?}')"));
+        server.restart(stop);
+    }
+    database.query("INSERT INTO ends VALUES ('killed')");
+    server.kill();
+    server.start_again();
+    assert_eq!(database.number("SELECT count(*) FROM ends"), 3);
+    assert_ne!(server.pid(), first);
+    drop(database);
+    let (address, pid) = (server.address(), server.pid());
+    drop(server);
+    assert!(TcpStream::connect(address).is_err());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[tokio::test]
+async fn a_receiver_notes_who_came_when_and_for_how_long() {
+    let receiver = Receiver::start(|arrival| match arrival.path.as_str() {
+        "/slow" => Answer::status(503).after(Duration::from_millis(50)),
+        "/never" => Answer::hang(),
+        _ => Answer::status(204),
+    })
+    .await;
+    let before = Instant::now();
+    let address = receiver.address.to_string();
+    let mut api = Api::new(&address, "nobody");
+    assert_eq!(api.get("/quick").await.status, 204);
+    assert_eq!(api.get("/slow").await.status, 503);
+    let never = tokio::spawn(async move { Api::new(&address, "nobody").get("/never").await });
+    receiver.arrivals(3).await;
+    let slow = receiver.ledger_of("slow");
+    let stayed = slow[0].left_at.expect("it was answered") - slow[0].at;
+    assert!(stayed >= Duration::from_millis(50), "{stayed:?}");
+    assert!(slow[0].at > before);
+    assert_eq!(receiver.ledger_of("never")[0].left_at, None);
+    assert_eq!(judge::most_at_once(&receiver.ledger()), 1);
+    // Whoever hangs up is gone.
+    never.abort();
+    let deadline = Instant::now() + PATIENCE;
+    while receiver.ledger_of("never")[0].left_at.is_none() {
+        assert!(Instant::now() < deadline, "it stays");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn a_node_is_heard_frozen_woken_and_stopped() {
+    let mut program = Command::new("sh");
+    program.args([
+        "-c",
+        "trap 'echo bye; exit 3' TERM; echo one >&2; echo on http://127.0.0.1:1/.; while :; do sleep 0.01; done",
+    ]);
+    let mut node = Node::spawn(program);
+    assert_eq!(node.address, "127.0.0.1:1");
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", node.pid())).expect("it runs");
+        stat.rsplit_once(") ").expect("a name").1.chars().next()
+    };
+    node.freeze();
+    until(|| state() == Some('T'));
+    node.wake();
+    until(|| state() != Some('T'));
+    assert_eq!(node.stop().code(), Some(3));
+    until(|| node.log().contains(&"bye".to_owned()) && node.log().contains(&"one".to_owned()));
+}
+
+fn until(wanted: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !wanted() {
+        assert!(Instant::now() < deadline, "it does not come about");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
