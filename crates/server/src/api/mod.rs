@@ -60,7 +60,7 @@ use auth::{KnownKey, KnownTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use cache::Cache;
 use pace::Meter;
 
-pub use routes::router;
+pub use routes::{probes_only, router};
 pub use settings::ApiSettings;
 
 /// What the API is made of.

@@ -83,6 +83,11 @@ impl Switchboard {
         cluster.is_none_or(|cluster| cluster.is_informed())
     }
 
+    /// Whether there can be other nodes.
+    pub fn is_shared(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// Whether this node is the one to see to something that one node has to.
     pub fn is_mine(&self, shard: Shard) -> bool {
         let cluster = self.cluster.as_ref();

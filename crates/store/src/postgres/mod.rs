@@ -54,6 +54,7 @@ mod tally;
 mod thread;
 mod tidings;
 mod tidy;
+mod vault;
 mod work;
 mod writer;
 
