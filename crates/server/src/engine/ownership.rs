@@ -120,10 +120,14 @@ impl Shell {
 
     /// The lease has ended: everything is another's.
     pub(super) fn expired(&mut self) {
-        tracing::warn!(
-            in_flight = self.flights.len(),
-            "the lease has ended, and with it everything this node was sending"
-        );
+        let shards = self.depot.holdings.count();
+        if shards > 0 {
+            tracing::warn!(
+                shards,
+                in_flight = self.flights.len(),
+                "the lease has ended: others send what was this node's"
+            );
+        }
         for shard in Shard::all() {
             self.depot.holdings.set(shard, Hold::Not);
         }
@@ -153,12 +157,13 @@ impl Shell {
         let may_begin = now.tick < self.depot.lease.begin_by();
         if may_begin == self.suspended {
             self.suspended = !may_begin;
-            if self.suspended {
+            if self.suspended && self.depot.holdings.count() > 0 {
                 tracing::warn!("the lease could not be renewed: nothing is sent until it is");
-                self.hear(Input::Suspend);
-            } else {
-                self.hear(Input::Resume);
             }
+            self.hear(match self.suspended {
+                true => Input::Suspend,
+                false => Input::Resume,
+            });
         }
         if now.tick >= self.depot.lease.end_by() && !self.flights.is_empty() {
             self.cut_off();

@@ -34,9 +34,9 @@ use crate::observe::{EndpointFigures, Observatory};
 pub use self::question::{BreakerReport, LaneReport};
 
 /// How long an owner is looked for, and asked, before the caller is told to come back.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one owner may take to do something.
-const DOING: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(12);
+/// How long one owner may take to do something before it is asked again: it, or whoever took its place.
+const DOING: Duration = Duration::from_secs(3);
 /// How long another node may take to tell what is only to be shown.
 const TELLING: Duration = Duration::from_secs(1);
 /// How long until the next owner is looked for.
@@ -92,6 +92,17 @@ impl Switchboard {
     pub fn is_mine(&self, shard: Shard) -> bool {
         let cluster = self.cluster.as_ref();
         cluster.is_none_or(|cluster| cluster.owner(shard) == Owner::Me)
+    }
+
+    /// How many shards are this node's.
+    pub fn shards_owned(&self) -> usize {
+        Shard::all().filter(|shard| self.is_mine(*shard)).count()
+    }
+
+    /// How many nodes there are, this one included.
+    pub fn node_count(&self) -> usize {
+        let cluster = self.cluster.as_ref();
+        cluster.map_or(1, |cluster| cluster.nodes().len())
     }
 
     /// Enables, pauses, disables or deletes an endpoint. Answers when that is in force and on disk: no
