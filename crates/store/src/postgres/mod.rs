@@ -22,8 +22,10 @@
 
 #![allow(dead_code, reason = "the engine is being put together")]
 
+mod accept;
 mod changelog;
 mod columns;
+mod contents;
 mod dial;
 mod directory;
 mod endpoints;
@@ -33,16 +35,20 @@ mod figures;
 mod floors;
 mod holdings;
 mod hot;
+mod lead;
 mod link;
 mod lists;
 mod notice;
 mod open;
 mod operation;
 mod partitions;
+mod pipeline;
 mod queue;
 mod readers;
 mod record;
 mod replays;
+mod replays_plan;
+mod replays_rows;
 mod reply;
 mod routes;
 mod rows;
@@ -54,10 +60,12 @@ mod tally;
 mod thread;
 mod tidings;
 mod tidy;
+mod tidy_days;
 mod vault;
+mod walk;
 mod work;
 mod writer;
 
 pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
-pub use settings::{DEFAULT_LEASE, Pauses, PostgresSettings};
+pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
 pub use store::PostgresStore;
