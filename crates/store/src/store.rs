@@ -118,6 +118,8 @@ pub trait Store: Send + Sync {
     ///
     /// From then on events make deliveries for it, or do not: an enabled or paused endpoint gets one of
     /// each event it wants, a disabled or deleted one none.
+    ///
+    /// Where nodes share the store, only the endpoint's owner may write that down: another is refused.
     fn set_standing(
         &self,
         now: Timestamp,

@@ -79,8 +79,8 @@ impl Decrees {
             });
             // Had another node owned it by the time this was on disk, it would not have heard of it.
             let answer = match result {
-                Ok(()) if still_ours() => Ok(()),
-                Ok(()) => Err(EngineError::Elsewhere),
+                _ if !still_ours() => Err(EngineError::Elsewhere),
+                Ok(()) => Ok(()),
                 Err(error) => Err(EngineError::Store(error)),
             };
             for petition in petitions {

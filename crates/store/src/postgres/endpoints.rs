@@ -139,7 +139,6 @@ pub(super) async fn set_standing(
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> Result<bool, Fault> {
-    scene.own_directory().await?;
     let Some(found) = find(&scene.link, endpoint).await? else {
         return Ok(false);
     };

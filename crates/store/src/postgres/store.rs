@@ -222,6 +222,9 @@ impl Store for PostgresStore {
         health: Option<Health>,
     ) -> Answer<bool> {
         self.write(async move |scene: &mut Scene| {
+            scene.own_directory().await?;
+            // Whoever has lost it since must not undo what its next owner was told.
+            scene.guard(endpoint).await?;
             endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref()).await
         })
     }

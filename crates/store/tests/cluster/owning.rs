@@ -164,6 +164,22 @@ fn what_a_node_records_after_it_was_frozen_is_superseded() {
 }
 
 #[test]
+fn only_the_owner_says_how_an_endpoint_stands() {
+    let stage = Stage::new();
+    let worker = stage.node("worker", LONG);
+    let api = stage.node_with("api", LONG, |settings| settings.works = false);
+    let endpoint = EndpointId(7);
+    make(&api, endpoint);
+    let stand =
+        |node: &Node, standing| wait(node.store.set_standing(NOW, endpoint, standing, None, None));
+    assert_eq!(stand(&worker, Standing::Disabled), Ok(true));
+    let why = stand(&api, Standing::Enabled).expect_err("it is another's to say");
+    assert!(why.to_string().contains("own"), "{why}");
+    let row = wait(api.store.endpoint(endpoint)).expect("it reads");
+    assert_eq!(row.map(|row| row.standing), Some(Standing::Disabled));
+}
+
+#[test]
 fn what_nobody_owns_anybody_may_stand_or_cancel() {
     let stage = Stage::new();
     let api = stage.node_with("api", LONG, |settings| settings.works = false);
