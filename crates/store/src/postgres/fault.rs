@@ -18,6 +18,8 @@ pub(super) const SUPERSEDED: &str = "PH003";
 pub(super) enum Fault {
     /// The server said so, or cannot be heard.
     Server(tokio_postgres::Error),
+    /// The server says nothing at all.
+    Silent,
     /// What is stored cannot be understood.
     Unreadable(String),
     /// It is refused for a reason of our own.
@@ -50,6 +52,7 @@ impl Fault {
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
             Fault::Server(error) => error,
+            Fault::Silent => return Verdict::Lost,
             Fault::Unreadable(_) | Fault::Refused(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
@@ -83,7 +86,9 @@ impl Fault {
             Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
-            Fault::Server(_) | Fault::Unreadable(_) => StoreError::Unavailable(self.to_string()),
+            Fault::Server(_) | Fault::Silent | Fault::Unreadable(_) => {
+                StoreError::Unavailable(self.to_string())
+            }
         }
     }
 }
@@ -113,6 +118,7 @@ impl fmt::Display for Fault {
                     }
                 }
             },
+            Fault::Silent => write!(formatter, "the database does not answer"),
             Fault::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
             Fault::Refused(why) => write!(formatter, "{why}"),
         }

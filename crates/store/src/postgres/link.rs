@@ -1,13 +1,17 @@
 //! One connection: statements are prepared once and known by their text.
 //!
+//! No answer is waited for without an end: where none comes, the connection is cut, for nobody could say what
+//! the next answer on it is to.
+//!
 //! Nothing that is set here is relied upon but for speed and for limits, so a proxy that gives every
 //! transaction another connection is no harm.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::ToSql;
@@ -22,10 +26,12 @@ use crate::StoreError;
 const CONNECT: Duration = Duration::from_secs(5);
 /// No statement takes longer, but for those that say so.
 const STATEMENT_MS: u32 = 30_000;
+/// So much longer than a statement may take an answer is waited for.
+const SLACK: Duration = Duration::from_secs(5);
 /// No statement waits longer for somebody else's lock.
 const LOCK_MS: u32 = 10_000;
-/// No transaction of ours is forgotten for longer.
-const IDLE_TRANSACTION_MS: u32 = 30_000;
+/// No transaction of ours is forgotten for longer: what a frozen node has locked, others wait for.
+const IDLE_TRANSACTION_MS: u32 = 5_000;
 /// More than there are different statements.
 const MAX_STATEMENTS: usize = 512;
 /// The oldest server that is understood.
@@ -42,6 +48,10 @@ pub(super) struct Link {
     client: Client,
     statements: RefCell<FxHashMap<String, Statement>>,
     version: u32,
+    /// How long an answer is waited for.
+    patience: Cell<Duration>,
+    /// Whoever drives it, once somebody does.
+    pump: RefCell<Option<AbortHandle>>,
 }
 
 /// Why there is no connection.
@@ -127,6 +137,8 @@ async fn reach(
         client,
         statements: RefCell::default(),
         version: version(&pump),
+        patience: Cell::new(longer_than(STATEMENT_MS)),
+        pump: RefCell::default(),
     };
     if link.version < OLDEST_SERVER {
         return Err(Unlinked::TooOld(link.version));
@@ -143,6 +155,11 @@ async fn reach(
         return Err(Unlinked::Standby(place.clone()));
     }
     Ok((link, pump))
+}
+
+/// How long to wait for what may take so long.
+fn longer_than(statement_ms: u32) -> Duration {
+    Duration::from_millis(statement_ms.into()) + SLACK
 }
 
 /// The server's version, as a number like 150004.
@@ -182,12 +199,45 @@ impl Link {
         self.client.is_closed()
     }
 
+    /// From now on no answer is waited for longer.
+    pub(super) fn set_patience(&self, patience: Duration) {
+        self.patience.set(patience);
+    }
+
+    /// Lets statements take so long.
+    pub(super) async fn allow(&self, statement_ms: u32) -> Result<(), Fault> {
+        self.batch(&format!("SET statement_timeout = {statement_ms}"))
+            .await?;
+        self.set_patience(longer_than(statement_ms));
+        Ok(())
+    }
+
+    /// This drives it, and is ended if no answer comes.
+    pub(super) fn is_driven_by(&self, pump: AbortHandle) {
+        *self.pump.borrow_mut() = Some(pump);
+    }
+
+    async fn within<T>(
+        &self,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Fault> {
+        match timeout(self.patience.get(), answer).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => {
+                if let Some(pump) = &*self.pump.borrow() {
+                    pump.abort();
+                }
+                Err(Fault::Silent)
+            }
+        }
+    }
+
     /// Prepares a statement, once.
     pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Fault> {
         if let Some(statement) = self.statements.borrow().get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(sql).await?;
+        let statement = self.within(self.client.prepare(sql)).await?;
         let mut statements = self.statements.borrow_mut();
         if statements.len() >= MAX_STATEMENTS {
             statements.clear();
@@ -199,7 +249,7 @@ impl Link {
     /// Rows.
     pub(super) async fn query(&self, sql: &str, given: Given<'_>) -> Result<Vec<Row>, Fault> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.query(&statement, given).await?)
+        self.within(self.client.query(&statement, given)).await
     }
 
     /// A row, if there is one.
@@ -220,12 +270,12 @@ impl Link {
     /// Does something, and says to how many rows.
     pub(super) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.execute(&statement, given).await?)
+        self.within(self.client.execute(&statement, given)).await
     }
 
     /// Does several things that are given nothing.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Fault> {
-        Ok(self.client.batch_execute(sql).await?)
+        self.within(self.client.batch_execute(sql)).await
     }
 }
 
@@ -287,10 +337,11 @@ impl Connector {
     /// A new connection, and if there is none, why.
     pub(super) async fn open(&mut self) -> Result<Rc<Link>, Unlinked> {
         let (link, pump) = connect(&self.settings, &self.settings.server).await?;
-        tokio::task::spawn_local(async move {
+        let pump = tokio::task::spawn_local(async move {
             // Whoever uses the connection hears of its end by itself.
             let _ = pump.await;
         });
+        link.is_driven_by(pump.abort_handle());
         let link = Rc::new(link);
         self.link = Some(link.clone());
         Ok(link)

@@ -75,5 +75,7 @@ mod work;
 mod writer;
 
 pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
-pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
+pub use settings::{
+    DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, DEFAULT_PATIENCE, Pauses, PostgresSettings,
+};
 pub use store::PostgresStore;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -112,15 +113,19 @@ impl Readers {
     /// Begins to work.
     pub(super) fn start(&self, settings: &Rc<PostgresSettings>) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
-        for (desk, count, patient) in [
-            (&self.quick, settings.quick_readers.max(1), false),
-            (&self.long, LONG_READERS, false),
-            (&self.endless, ENDLESS_READERS, true),
+        for (desk, count, pace) in [
+            (&self.quick, settings.quick_readers.max(1), Pace::Quick),
+            (&self.long, LONG_READERS, Pace::Long),
+            (&self.endless, ENDLESS_READERS, Pace::Endless),
         ] {
             for _ in 0..count {
                 let desk = desk.clone();
                 let connector = Connector::new(settings.clone());
-                tasks.push(tokio::task::spawn_local(desk.work(connector, patient)));
+                tasks.push(tokio::task::spawn_local(desk.work(
+                    connector,
+                    pace,
+                    settings.patience,
+                )));
             }
         }
         tasks
@@ -206,7 +211,7 @@ impl Desk {
         }
     }
 
-    async fn work(self: Arc<Self>, mut connector: Connector, patient: bool) {
+    async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace, patience: Duration) {
         while let Some(job) = self.next().await {
             let link = match connector.link().await {
                 Ok(link) => link,
@@ -215,13 +220,14 @@ impl Desk {
                     continue;
                 }
             };
-            if patient
-                && link
-                    .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
-                    .await
-                    .is_err()
-            {
-                connector.drop_link();
+            match pace {
+                Pace::Quick => link.set_patience(patience),
+                Pace::Long => {}
+                Pace::Endless => {
+                    if link.allow(ENDLESS_MS).await.is_err() {
+                        connector.drop_link();
+                    }
+                }
             }
             // What the connection cannot be used for any more, nobody should inherit.
             if job

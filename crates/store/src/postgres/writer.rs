@@ -5,6 +5,7 @@
 //! next group gathers. Then it hands over what was accepted, and answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
@@ -25,6 +26,8 @@ pub(super) struct Writer {
     pub(super) hand_over: Arc<dyn HandOver>,
     /// So many more batches look for idempotency keys before they insert them.
     pub(super) wary: u32,
+    /// How long an answer of the database is waited for.
+    pub(super) patience: Duration,
 }
 
 impl Writer {
@@ -55,6 +58,7 @@ impl Writer {
     pub(super) async fn connect(&mut self) -> Result<(), StoreError> {
         let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
+            link.set_patience(self.patience);
             self.scene.link = link;
             // What was committed while nobody heard of it is found again.
             self.scene.routes.mark_stale();
