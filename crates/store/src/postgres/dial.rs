@@ -8,6 +8,8 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::Config;
@@ -89,6 +91,8 @@ pub struct ServerUrl {
     config: Config,
     places: Vec<Place>,
     tls: Tls,
+    /// The place to try first. Clones share what they learn.
+    first: Arc<AtomicUsize>,
 }
 
 /// Why a text is no URL of a server.
@@ -100,6 +104,9 @@ pub enum ServerUrlError {
     /// It names no host.
     #[error("names no host: write postgres://user@host:5432/database")]
     NoHost,
+    /// Its name and password are not told from its host.
+    #[error("has an @ too many: in a name or a password write %40 for @")]
+    AmbiguousHost,
     /// It asks for TLS in a way that does not exist.
     #[error("sslmode may be disable, prefer, require, verify-ca or verify-full, not {0:?}")]
     TlsMode(String),
@@ -109,6 +116,18 @@ impl ServerUrl {
     /// The places to try, one after the other.
     pub fn places(&self) -> &[Place] {
         &self.places
+    }
+
+    /// The places with their numbers, beginning with the one that is most likely to answer.
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = (usize, &Place)> {
+        let first = self.first.load(Ordering::Relaxed) % self.places.len();
+        let numbered = || self.places.iter().enumerate();
+        numbered().skip(first).chain(numbered().take(first))
+    }
+
+    /// The next who tries begins with this one.
+    pub(super) fn begin_with(&self, place: usize) {
+        self.first.store(place, Ordering::Relaxed);
     }
 
     /// Which TLS is wanted.
@@ -149,6 +168,7 @@ impl ServerUrl {
     /// The same, reached at another place.
     pub fn with_place(mut self, place: Place) -> ServerUrl {
         self.places = vec![place];
+        self.first = Arc::default();
         self
     }
 
@@ -204,10 +224,19 @@ impl FromStr for ServerUrl {
         if places.is_empty() {
             return Err(ServerUrlError::NoHost);
         }
+        let has_at = |place: &Place| match place {
+            Place::Tcp { host, .. } => host.contains('@'),
+            Place::Unix { .. } => false,
+        };
+        // What stands before the last one is part of a password, and hosts are shown.
+        if places.iter().any(has_at) {
+            return Err(ServerUrlError::AmbiguousHost);
+        }
         Ok(ServerUrl {
             config,
             places,
             tls,
+            first: Arc::default(),
         })
     }
 }
@@ -309,6 +338,36 @@ mod tests {
         assert_eq!(url.places(), [Place::Unix { path }]);
         let url = read("postgres://ada@one:1,two:2/hooks");
         assert_eq!(url.to_string(), "postgres://ada@one:1,two:2/hooks");
+    }
+
+    #[test]
+    fn a_place_that_keeps_silent_is_tried_last_the_next_time() {
+        let url = read("postgres://ada@one:1,two:2,three:3/hooks");
+        let order = |url: &ServerUrl| url.in_turn().map(|(number, _)| number).collect::<Vec<_>>();
+        assert_eq!(order(&url), [0, 1, 2]);
+        url.clone().begin_with(1);
+        assert_eq!(order(&url), [1, 2, 0]);
+        url.begin_with(3);
+        assert_eq!(order(&url), [0, 1, 2]);
+    }
+
+    #[test]
+    fn no_part_of_a_password_is_taken_for_a_host() {
+        for text in [
+            "postgres://ada:hunter2@hunter3@db/hooks",
+            "postgres://ada:hun?ter2@db/hooks",
+            "postgres://ada:hunter2@db:hunter3/hooks",
+            "postgres://ada:hun/ter2@db/hooks",
+            "postgres://ada:%zzhunter2@db/hooks",
+        ] {
+            let said = match text.parse::<ServerUrl>() {
+                Ok(url) => url.to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(!said.contains("ter"), "{text}: {said}");
+        }
+        let url = read("postgres://ada:hunter%402%3F@db/hooks");
+        assert_eq!(url.config().get_password(), Some(&b"hunter@2?"[..]));
     }
 
     #[test]

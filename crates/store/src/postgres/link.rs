@@ -104,7 +104,9 @@ pub(super) async fn connect(
     url: &ServerUrl,
 ) -> Result<(Link, Pump), Unlinked> {
     let mut last = None;
-    for place in url.places() {
+    for (number, place) in url.in_turn() {
+        // Whoever loses patience while this one keeps silent begins with the next.
+        url.begin_with(number + 1);
         let linked = match timeout(CONNECT, reach(settings, url, place)).await {
             Ok(linked) => linked,
             Err(_) => Err(Unlinked::Unreachable {
@@ -113,7 +115,10 @@ pub(super) async fn connect(
             }),
         };
         match linked {
-            Ok(linked) => return Ok(linked),
+            Ok(linked) => {
+                url.begin_with(number);
+                return Ok(linked);
+            }
             Err(why) => last = Some(why),
         }
     }
