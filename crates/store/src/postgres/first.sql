@@ -199,8 +199,9 @@ CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL, works boolean
 CREATE TABLE shards (no smallint PRIMARY KEY, owner bigint, epoch bigint NOT NULL) WITH (fillfactor = 50);
 INSERT INTO shards (no, owner, epoch) SELECT no, NULL, 0 FROM generate_series(0, 255) AS no;
 
--- Questions and answers between nodes. Nobody misses them after a crash.
-CREATE UNLOGGED TABLE mail (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, receiver bigint NOT NULL, sender bigint NOT NULL, reference bigint NOT NULL, answer boolean NOT NULL, body text NOT NULL)
+-- Questions and answers between nodes. Nobody misses them after a crash. When nobody waits for an answer any more, by
+-- the database's own clock, it is too late to do what was asked.
+CREATE UNLOGGED TABLE mail (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, receiver bigint NOT NULL, sender bigint NOT NULL, reference bigint NOT NULL, answer boolean NOT NULL, body text NOT NULL, expires_at bigint)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX mail_by_receiver ON mail (receiver, no);
 

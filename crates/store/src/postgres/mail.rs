@@ -3,6 +3,10 @@
 //! A question is a row for its receiver, who is called, takes it out, and answers in the same way. Nothing
 //! of it outlives a crash, and nobody waits for ever: how much is asked, how large it is and how long one
 //! waits are bounded. What is lost is not answered, so questions must bear being asked twice.
+//!
+//! What nobody waits for any more is not done: whoever asked may have been told that it failed, and may have
+//! asked for the opposite since. So a question says when it expires, by the clock of the database, which is
+//! the only one that both sides see; it is counted from before its time was read, and so too early if at all.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,6 +19,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+use tokio_postgres::types::ToSql;
 
 use super::link::Link;
 use super::membership::Membership;
@@ -42,18 +47,24 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How often if notices do not arrive.
 const LOOK_DEAF: Duration = Duration::from_millis(250);
 
+/// For how long it is known what time it is in the database.
+const TIME_HOLDS: Duration = Duration::from_secs(10);
+
+/// The time in the database.
+const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// Puts letters down for those who are there, and calls them.
-const SEND: &str = "WITH sent AS (INSERT INTO mail (receiver, sender, reference, answer, body) \
-     SELECT m.receiver, $1, m.reference, m.answer, m.body \
-     FROM unnest($2::bigint[], $3::bigint[], $4::boolean[], $5::text[]) \
-     AS m (receiver, reference, answer, body) WHERE m.receiver IN (SELECT no FROM nodes) \
+const SEND: &str = "WITH sent AS (INSERT INTO mail (receiver, sender, reference, answer, body, expires_at) \
+     SELECT m.receiver, $1, m.reference, m.answer, m.body, m.expires_at \
+     FROM unnest($2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::bigint[]) \
+     AS m (receiver, reference, answer, body, expires_at) WHERE m.receiver IN (SELECT no FROM nodes) \
      RETURNING receiver, reference, answer) \
      SELECT receiver, reference, answer, pg_notify('posthaste_' || receiver, 'mail'), \
      set_config('synchronous_commit', 'off', true) FROM sent";
 /// Takes letters out.
 const TAKE: &str = "DELETE FROM mail WHERE no IN \
      (SELECT no FROM mail WHERE receiver = $1 ORDER BY no LIMIT $2) \
-     RETURNING no, sender, reference, answer, body, set_config('synchronous_commit', 'off', true)";
+     RETURNING no, sender, reference, answer, body, \
+     coalesce(expires_at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint, false), set_config('synchronous_commit', 'off', true)";
 
 /// What waits to be sent, and who waits for an answer.
 #[derive(Default)]
@@ -79,6 +90,8 @@ struct Letter {
     reference: i64,
     answer: bool,
     body: String,
+    /// Until when somebody waits for its answer.
+    until: Option<Instant>,
 }
 
 struct Asked {
@@ -93,6 +106,23 @@ struct Taken {
     reference: i64,
     answer: bool,
     body: String,
+    /// Nobody waits for an answer any more.
+    late: bool,
+}
+
+/// What time it was in the database, at most, at a moment here.
+#[derive(Clone, Copy, Debug)]
+struct Time {
+    at: Instant,
+    ms: i64,
+}
+
+impl Time {
+    /// What time it will be there, at least, at a later moment here.
+    fn by(&self, moment: Instant) -> i64 {
+        let later = moment.saturating_duration_since(self.at).as_millis();
+        self.ms.saturating_add(later as i64)
+    }
 }
 
 impl Post {
@@ -132,6 +162,7 @@ impl Post {
             reference,
             answer: false,
             body,
+            until: Some(until),
         });
         Ok(())
     }
@@ -149,6 +180,7 @@ impl Post {
                 reference,
                 answer: true,
                 body,
+                until: None,
             });
         }
         drop(inner);
@@ -282,6 +314,7 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
     let mut tether = Tether::new(settings.clone());
     let mut failures: u32 = 0;
     let mut look_at = Instant::now();
+    let mut time = None;
     while !membership.is_closing() {
         let post = &membership.post;
         let mut now = Instant::now();
@@ -289,7 +322,7 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
         let looks = post.called.swap(false, Ordering::SeqCst) || now >= look_at;
         let mut busy = letters.len() == MAX_AT_ONCE;
         if !letters.is_empty() || looks {
-            match exchange(&mut tether, &membership, &letters, looks).await {
+            match exchange(&mut tether, &membership, &mut time, &letters, looks).await {
                 Ok(full) => {
                     failures = 0;
                     busy |= full;
@@ -297,6 +330,7 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
                 Err(why) => {
                     tracing::debug!(%why, "mail between nodes cannot be sent or taken");
                     tether.cut();
+                    time = None;
                     failures = failures.saturating_add(1);
                     let why =
                         StoreError::Unavailable(format!("another node cannot be asked: {why}"));
@@ -336,6 +370,7 @@ fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
 async fn exchange(
     tether: &mut Tether,
     membership: &Arc<Membership>,
+    time: &mut Option<Time>,
     letters: &[Letter],
     looks: bool,
 ) -> Result<bool, String> {
@@ -343,8 +378,18 @@ async fn exchange(
     let link = timeout(PATIENCE, tether.link()).await.map_err(late)??;
     let me = membership.holdings.me();
     if !letters.is_empty() {
-        let sent = timeout(PATIENCE, send(&link, me, letters)).await;
-        let sent = sent.map_err(late)?.map_err(|fault| fault.to_string())?;
+        let known = time.filter(|time| time.at.elapsed() < TIME_HOLDS);
+        let sending = async {
+            let known = match known {
+                Some(known) => known,
+                None => read_time(&link).await?,
+            };
+            let sent = send(&link, me, letters, known).await?;
+            Ok::<_, super::fault::Fault>((sent, known))
+        };
+        let sent = timeout(PATIENCE, sending).await;
+        let (sent, known) = sent.map_err(late)?.map_err(|fault| fault.to_string())?;
+        *time = Some(known);
         let gone: Vec<Letter> = letters
             .iter()
             .filter(|letter| !sent.contains(&(letter.receiver, letter.reference, letter.answer)))
@@ -365,20 +410,32 @@ async fn exchange(
     Ok(full)
 }
 
+/// What time it is in the database.
+async fn read_time(link: &Link) -> Result<Time, super::fault::Fault> {
+    let row = link.query_one(TIME, &[]).await?;
+    Ok(Time {
+        at: Instant::now(),
+        ms: row.get(0),
+    })
+}
+
 /// Sends letters, and says which.
 async fn send(
     link: &Link,
     me: NodeNo,
     letters: &[Letter],
+    time: Time,
 ) -> Result<Vec<(NodeNo, i64, bool)>, super::fault::Fault> {
     let receivers: Vec<i64> = letters.iter().map(|one| one.receiver.0 as i64).collect();
     let references: Vec<i64> = letters.iter().map(|one| one.reference).collect();
     let answers: Vec<bool> = letters.iter().map(|one| one.answer).collect();
     let bodies: Vec<&str> = letters.iter().map(|one| one.body.as_str()).collect();
+    let expire = |one: &Letter| one.until.map(|until| time.by(until));
+    let expires: Vec<Option<i64>> = letters.iter().map(expire).collect();
     let me = me.0 as i64;
-    let rows = link
-        .query(SEND, &[&me, &receivers, &references, &answers, &bodies])
-        .await?;
+    let given: [&(dyn ToSql + Sync); 6] =
+        [&me, &receivers, &references, &answers, &bodies, &expires];
+    let rows = link.query(SEND, &given).await?;
     let sent = rows.iter().map(|row| {
         let receiver: i64 = row.get(0);
         (NodeNo(receiver as u64), row.get(1), row.get(2))
@@ -396,6 +453,7 @@ async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, super::fault::Fault
         reference: row.get(2),
         answer: row.get(3),
         body: row.get(4),
+        late: row.get(5),
     });
     Ok(taken.collect())
 }
@@ -406,10 +464,14 @@ fn open(membership: &Arc<Membership>, letter: Taken) {
         reference,
         answer,
         body,
+        late,
     } = letter;
     let post = &membership.post;
     if answer {
         return post.settle(sender, reference, read_answer(&body));
+    }
+    if late {
+        return tracing::debug!(%sender, "a question came too late to be answered");
     }
     let Ok(question) = serde_json::from_str(&body) else {
         return post.put_answer(sender, reference, &Err(unreadable()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::cluster::NodeNo;
 use serde_json::json;
 
-use crate::stage::{Stage, wait};
+use crate::stage::{Stage, Told, wait};
 
 const LONG: u64 = 20_000;
 const WITHIN: Duration = Duration::from_secs(30);
@@ -56,4 +56,36 @@ fn a_node_that_was_renamed_is_asked_under_its_new_number() {
     stage.until("another number", || a.cluster.me() != number);
     let answer = wait(b.cluster.ask(a.cluster.me(), json!(5), WITHIN));
     assert_eq!(answer, Ok(json!({ "by": "a", "to": 5 })));
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_done() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    let b = stage.node("b", LONG);
+    // One that stays in the bag, and one that lies in the box, until nobody waits for it.
+    a.gate.set_shut(true);
+    let within = Duration::from_millis(50);
+    let given_up = a.cluster.ask(b.cluster.me(), json!("bag"), within);
+    std::thread::sleep(within * 2);
+    a.gate.set_shut(false);
+    wait(given_up).expect_err("nobody heard it in time");
+    let (me, other) = (b.cluster.me().0, a.cluster.me().0);
+    stage.database.run(&format!(
+        "INSERT INTO mail (receiver, sender, reference, answer, body, expires_at) \
+         VALUES ({me}, {other}, 900, false, '\"box\"', 1)"
+    ));
+    let answer = wait(a.cluster.ask(b.cluster.me(), json!("now"), WITHIN));
+    assert_eq!(answer, Ok(json!({ "by": "b", "to": "now" })));
+    let asked: Vec<_> = stage.told();
+    let asked = asked.iter().filter_map(|(_, told)| match told {
+        Told::Asked(question) => Some(question.clone()),
+        Told::Granted(_)
+        | Told::Recalled(_)
+        | Told::Expired
+        | Told::Work(_)
+        | Told::Changed(_)
+        | Told::Missed => None,
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), [json!("now")]);
 }
