@@ -123,6 +123,7 @@ impl<'a> Ear<'a> {
         let mut test_at = Instant::now();
         let mut deaf_at = None;
         let mut called = Arc::default();
+        let mut heard_before = false;
         loop {
             if self.membership.is_closing() {
                 return;
@@ -144,6 +145,7 @@ impl<'a> Ear<'a> {
                     Some(payload) => match Notice::decode(&payload) {
                         Some(Notice::Test(node)) if node == self.me => {
                             deaf_at = None;
+                            heard_before = true;
                             if *told_deaf {
                                 tracing::info!("notices arrive again");
                                 *told_deaf = false;
@@ -158,7 +160,12 @@ impl<'a> Ear<'a> {
                     if deaf_at.take().is_some() {
                         self.membership.set_hears(false);
                         // Where nobody could call out, silence means nothing.
-                        if !*told_deaf && AtomicBool::load(&called, Ordering::SeqCst) {
+                        if !AtomicBool::load(&called, Ordering::SeqCst) {
+                            test_at = Instant::now() + TEST;
+                        } else if heard_before {
+                            tracing::info!("the connection that listens has fallen silent: another is opened");
+                            return;
+                        } else if !*told_deaf {
                             tracing::warn!(
                                 "notices do not arrive on the connection that listens, as happens behind a proxy that pools by transaction; this node looks more often instead; set store_listen to a URL that leads to the server itself"
                             );
