@@ -24,6 +24,7 @@
 
 mod changelog;
 mod columns;
+mod copy_link;
 mod dial;
 mod directory;
 mod endpoints;
@@ -57,6 +58,10 @@ mod tidy;
 mod work;
 mod writer;
 
+pub(crate) use columns::Id;
+pub(crate) use copy_link::CopyLink;
 pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
+pub(crate) use fault::Fault;
+pub(crate) use link::Given;
 pub use settings::{DEFAULT_LEASE, Pauses, PostgresSettings};
 pub use store::PostgresStore;
