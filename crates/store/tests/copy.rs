@@ -10,9 +10,10 @@ mod engines;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use engines::PlainDial;
+use engines::{NoOrders, PlainDial};
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
 use posthaste_store::contract::Harness;
@@ -20,6 +21,7 @@ use posthaste_store::contract::comparison::assert_agree;
 use posthaste_store::copy::{
     Compared, CopyError, Destination, copy, place_keys, shared_keys, verify,
 };
+use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
     Content, HandOver, HandedOver, Idempotency, Limits, NewEvent, OpenError, Store, StoreError,
@@ -289,4 +291,43 @@ fn master_keys_are_placed_once() {
         shared_keys(&there).expect("it can be asked").as_deref(),
         Some("one")
     );
+}
+
+/// A file first, and what was carried to a database from the next time it is opened on.
+struct Carried {
+    directory: tempfile::TempDir,
+    database: Database,
+    opened: AtomicUsize,
+}
+
+impl Carried {
+    fn new() -> Carried {
+        Carried {
+            directory: tempfile::tempdir().expect("a directory"),
+            database: Database::fresh(),
+            opened: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Harness for Carried {
+    fn open(&self, store: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
+        let path = self.directory.path().join("posthaste.db");
+        let opened = self.opened.fetch_add(1, Ordering::SeqCst);
+        if opened == 0 {
+            return Arc::new(SqliteStore::open(path, store, hand_over).expect("it opens"));
+        }
+        let there = to(&self.database.url());
+        if opened == 1 {
+            assert_all_there(&carry(&path, &there).expect("it is copied"));
+        }
+        let settings = engines::settings(there.server);
+        let store = PostgresStore::open(settings, store, hand_over, Arc::new(NoOrders));
+        Arc::new(store.expect("it opens"))
+    }
+}
+
+#[test]
+fn what_was_carried_goes_on_as_the_model_does() {
+    assert_agree(0..8, Carried::new);
 }

@@ -156,9 +156,11 @@ fn version(pump: &Pump) -> u32 {
 
 /// Says how this connection wants to be treated, and asks whether the server takes writes.
 async fn set_up(link: &Link) -> Result<bool, Fault> {
-    // A plan for each value would be made anew for every batch, over all partitions.
+    // A plan for each value would be made anew for every batch, over all partitions. One that was made while
+    // a table was small must not read all of it when it is not.
     link.batch(&format!(
         "SET plan_cache_mode = force_generic_plan; SET jit = off; \
+         SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
          SET statement_timeout = {STATEMENT_MS}; SET lock_timeout = {LOCK_MS}; \
          SET idle_in_transaction_session_timeout = {IDLE_TRANSACTION_MS}; \
          SELECT set_config('synchronous_commit', 'on', false) \

@@ -22,8 +22,10 @@
 
 #![allow(dead_code, reason = "the engine is being put together")]
 
+mod accept;
 mod changelog;
 mod columns;
+mod contents;
 mod copy_link;
 mod dial;
 mod directory;
@@ -34,27 +36,35 @@ mod figures;
 mod floors;
 mod holdings;
 mod hot;
+mod lead;
 mod link;
 mod lists;
 mod notice;
 mod open;
 mod operation;
 mod partitions;
+mod pipeline;
 mod queue;
 mod readers;
 mod record;
 mod replays;
+mod replays_plan;
+mod replays_rows;
 mod reply;
 mod routes;
 mod rows;
 mod scene;
 mod schema;
+mod session;
 mod settings;
 mod store;
 mod tally;
 mod thread;
 mod tidings;
 mod tidy;
+mod tidy_days;
+mod vault;
+mod walk;
 mod work;
 mod writer;
 
@@ -63,5 +73,6 @@ pub(crate) use copy_link::CopyLink;
 pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
 pub(crate) use fault::Fault;
 pub(crate) use link::Given;
-pub use settings::{DEFAULT_LEASE, Pauses, PostgresSettings};
+pub use session::Session;
+pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
 pub use store::PostgresStore;

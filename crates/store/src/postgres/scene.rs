@@ -12,6 +12,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, Mint, TenantId};
 use posthaste_core::time::Timestamp;
 
+use rustc_hash::FxHashMap;
 use tokio_postgres::types::ToSql;
 
 use super::changelog;
@@ -40,8 +41,14 @@ pub(super) struct Scene {
     pub(super) holdings: Arc<Holdings>,
     pub(super) floors: Arc<Floors>,
     pub(super) partitions: Partitions,
+    /// The numbers of endpoints, which never change.
+    pub(super) numbers: FxHashMap<EndpointId, i64>,
+    /// The leads that are known to be stored, of events and of deliveries.
+    pub(super) leads: (i64, i64),
     pub(super) effects: Effects,
     pub(super) memory: Memory,
+    /// From this size on, a day's rows are removed as a whole.
+    pub(super) large_day_bytes: u64,
 }
 
 /// What the writer remembers that may be wrong without harm.

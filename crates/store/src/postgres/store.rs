@@ -1,5 +1,6 @@
 //! The contract, kept: each call finds its task.
 
+use std::future::ready;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,6 +12,7 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use super::columns::ms;
+use super::contents::Contents;
 use super::fault::Fault;
 use super::floors::Floors;
 use super::holdings::Holdings;
@@ -57,6 +59,7 @@ impl PostgresStore {
             readers: Arc::new(Readers::new()),
             closed: Arc::new(Closed::default()),
             floors: Arc::new(Floors::default()),
+            contents: Arc::new(Contents::default()),
             hand_over,
             orders,
         };
@@ -258,6 +261,9 @@ impl Store for PostgresStore {
     }
 
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
+        if let Some(carried) = self.shared.contents.get(event) {
+            return Box::pin(ready(Ok(Some(carried))));
+        }
         self.read(Pace::Quick, async move |link: &Link| {
             work::content(link, event).await
         })
@@ -324,8 +330,9 @@ impl Store for PostgresStore {
         limit: usize,
         ordered: bool,
     ) -> Answer<Fetched> {
+        let (floors, contents) = (self.shared.floors.clone(), self.shared.contents.clone());
         self.read(Pace::Quick, async move |link: &Link| {
-            work::fetch(link, endpoint, due_by, limit, ordered).await
+            work::fetch(link, &floors, &contents, endpoint, due_by, limit, ordered).await
         })
     }
 
@@ -454,7 +461,14 @@ impl Store for PostgresStore {
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
-        self.write(async move |scene: &mut Scene| tidy::step(scene, now, retention).await)
+        let contents = self.shared.contents.clone();
+        self.write(async move |scene: &mut Scene| {
+            let tidied = tidy::step(scene, now, retention).await?;
+            if tidied.events > 0 {
+                contents.forget();
+            }
+            Ok(tidied)
+        })
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {

@@ -8,10 +8,12 @@ use std::thread::JoinHandle;
 use posthaste_core::cluster::SHARD_COUNT;
 use posthaste_core::dice::Dice;
 use posthaste_core::id::{Mint, id_of, moment_of};
+use rustc_hash::FxHashMap;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use super::columns::Id;
+use super::contents::Contents;
 use super::fault::{Fault, stopped};
 use super::floors::Floors;
 use super::holdings::{Holdings, claim, leave, register};
@@ -35,6 +37,7 @@ pub(super) struct Shared {
     pub(super) readers: Arc<Readers>,
     pub(super) closed: Arc<Closed>,
     pub(super) floors: Arc<Floors>,
+    pub(super) contents: Arc<Contents>,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Told by the membership what is this node's.
     pub(super) orders: Arc<dyn Orders>,
@@ -176,8 +179,11 @@ async fn open(
             holdings,
             floors: shared.floors.clone(),
             partitions: Partitions::default(),
+            numbers: FxHashMap::default(),
+            leads: (0, 0),
             effects: Effects::default(),
             memory: Memory::default(),
+            large_day_bytes: settings.large_day_bytes,
         },
         hand_over: shared.hand_over.clone(),
         wary: 0,
