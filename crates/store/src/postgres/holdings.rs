@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::cluster::{SHARD_COUNT, Shard};
 use posthaste_core::id::EndpointId;
+use posthaste_core::time::Span;
 
 use tokio::sync::Notify;
 
@@ -109,14 +110,19 @@ impl Holdings {
 }
 
 /// Registers this node.
-pub(super) async fn register(link: &Link, works: bool, name: &str) -> Result<NodeNo, Fault> {
+pub(super) async fn register(
+    link: &Link,
+    works: bool,
+    name: &str,
+    lease: Span,
+) -> Result<NodeNo, Fault> {
     let row = link
         .query_one(
             "WITH me AS (INSERT INTO nodes (no, role, name) \
              VALUES (nextval('node_numbers'), $1, $2) RETURNING no), \
              heart AS (INSERT INTO beats (node, beat, works, lease_ms) \
-             SELECT no, 0, $1 = 1, 0 FROM me) SELECT no FROM me",
-            &[&i16::from(works), &name],
+             SELECT no, 0, $1 = 1, $3 FROM me) SELECT no FROM me",
+            &[&i16::from(works), &name, &(lease.as_millis() as i64)],
         )
         .await?;
     Ok(NodeNo(row.get::<_, i64>(0) as u64))

@@ -152,7 +152,7 @@ async fn open(
     let explain = |fault: Fault| explain(url, &fault);
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;
-    let me = register(&link, settings.works, &settings.name)
+    let me = register(&link, settings.works, &settings.name, settings.lease)
         .await
         .map_err(explain)?;
     let holdings = Arc::new(Holdings::new(me));
