@@ -332,6 +332,25 @@ impl Harness for Carried {
 }
 
 #[test]
+fn nobody_serves_what_is_half_there() {
+    let (_directory, from) = filled(10, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    carry(&from, &there).expect("it is copied");
+    let open = || {
+        let settings = engines::settings(there.server.clone());
+        let store = StoreSettings::new(Dice::seeded(1));
+        PostgresStore::open(settings, store, Arc::new(Nobody), Arc::new(NoOrders))
+    };
+    database.query("DELETE FROM meta WHERE name = 'copy_done'");
+    let refused = open().err().expect("it is not whole");
+    assert!(matches!(refused, OpenError::HalfCopied { .. }), "{refused}");
+    database.query("INSERT INTO meta (name, value) VALUES ('copy_done', 1)");
+    let store = open().expect("it is whole");
+    block_on(store.close()).expect("it closes");
+}
+
+#[test]
 fn what_was_carried_goes_on_as_the_model_does() {
     assert_agree(0..8, Carried::new);
 }

@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use super::stages::Rows;
 use super::{CopyError, Destination};
-use crate::postgres::{CopyLink, Fault, Given, Id};
+use crate::postgres::{COPIED_FROM, COPY_DONE, CopyLink, Fault, Given, Id};
 use crate::sqlite::Export;
 
-/// Whose copy it is: a number that only the same file in the same state has.
-const FROM: &str = "copied_from";
-/// Whether all of it is there.
-const DONE: &str = "copy_done";
 /// How far each kind has come.
 const REACHED: &str = "copied ";
 /// How long a node's heart is listened for: it beats every second.
@@ -94,10 +90,10 @@ impl Target {
 
     /// What it says of copies.
     pub(super) async fn mark(&self) -> Result<Mark, CopyError> {
-        let Some(from) = self.named(FROM).await? else {
+        let Some(from) = self.named(COPIED_FROM).await? else {
             return Ok(Mark::None);
         };
-        Ok(match self.named(DONE).await? {
+        Ok(match self.named(COPY_DONE).await? {
             Some(_) => Mark::Done(from),
             None => Mark::Begun(from),
         })
@@ -130,7 +126,7 @@ impl Target {
 
     /// Marks it as the copy of a file.
     pub(super) async fn begin(&self, fingerprint: i64) -> Result<(), CopyError> {
-        self.set(FROM, fingerprint).await
+        self.set(COPIED_FROM, fingerprint).await
     }
 
     async fn set(&self, name: &str, value: i64) -> Result<(), CopyError> {
@@ -195,7 +191,7 @@ impl Target {
         let reached = format!("{REACHED}%");
         self.execute("DELETE FROM meta WHERE name LIKE $1", &[&reached])
             .await?;
-        self.set(DONE, 1).await?;
+        self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
         // The planner knows nothing of rows that came like this.
         self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally")
