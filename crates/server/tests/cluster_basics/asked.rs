@@ -139,7 +139,8 @@ async fn a_key_that_is_revoked_opens_nothing_within_a_second() {
     let mut there = Api::new(&pair.nodes[1].address, key);
     there.get("/v1/tenants/acme").await.expect(200);
     let id = made["id"].as_str().expect("an id");
-    let revoked = admin.call("DELETE", &format!("/v1/tenants/acme/keys/{id}"), None);
+    let path = format!("/v1/tenants/acme/keys/{id}");
+    let revoked = admin.call("DELETE", &path, None);
     assert_eq!(revoked.await.status, 204);
     tokio::time::sleep(A_SECOND).await;
     assert_eq!(there.get("/v1/tenants/acme").await.status, 401);
