@@ -200,9 +200,11 @@ mod tests {
         let columns = columns(&[Kind::Row, Kind::Id, Kind::Id], vec![row]).unwrap();
         let ids: Vec<_> = columns
             .iter()
-            .map(|column| match column {
-                Column::Id(ids) => ids[0],
-                other => panic!("{other:?}"),
+            .map(|column| {
+                let Column::Id(ids) = column else {
+                    panic!("{column:?}");
+                };
+                ids[0]
             })
             .collect();
         assert_eq!(ids, [Some(Id(id)), Some(Id(id)), None]);
