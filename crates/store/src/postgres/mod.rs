@@ -28,6 +28,7 @@ mod changelog;
 mod changes;
 mod columns;
 mod contents;
+mod copy_link;
 mod dial;
 mod directory;
 mod endpoints;
@@ -60,6 +61,7 @@ mod routes;
 mod rows;
 mod scene;
 mod schema;
+mod session;
 mod settings;
 mod store;
 mod tally;
@@ -74,7 +76,13 @@ mod walk;
 mod work;
 mod writer;
 
+pub(crate) use columns::Id;
+pub(crate) use copy_link::CopyLink;
 pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
+pub(crate) use fault::Fault;
+pub(crate) use link::Given;
+pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
+pub use session::Session;
 pub use settings::{
     DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, DEFAULT_PATIENCE, Pauses, PostgresSettings,
 };

@@ -20,7 +20,7 @@ use super::floors::Floors;
 use super::holdings::Holdings;
 use super::link::{Connector, Link};
 use super::membership::Membership;
-use super::open::{explain, explain_unlinked, migrate};
+use super::open::{explain, explain_unlinked, migrate, refuse_half_copied};
 use super::partitions::Partitions;
 use super::queue::Queue;
 use super::readers::Readers;
@@ -176,6 +176,7 @@ async fn open(
         .await
         .map_err(|unlinked| explain_unlinked(url, &unlinked))?;
     migrate(&link, url).await?;
+    refuse_half_copied(&link, url).await?;
     let explain = |fault: Fault| explain(url, &fault);
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;

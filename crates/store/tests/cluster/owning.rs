@@ -119,6 +119,8 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     let stage = Stage::new();
     let api = stage.node_with("api", LONG, |settings| settings.works = false);
     let worker = stage.node("worker", LONG);
+    // What was changed before it first looked it is told of as missed.
+    stage.until("being informed", || worker.cluster.is_informed());
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     accept(&api);
