@@ -31,7 +31,11 @@ impl CopyLink {
             let _ = pump.await;
         });
         open::migrate(&link, &to.server).await?;
-        let patient = link.batch("SET statement_timeout = 0; SET lock_timeout = 0");
+        link.wait_for_ever();
+        let patient = link.batch(
+            "SET statement_timeout = 0; SET lock_timeout = 0; \
+             SET idle_in_transaction_session_timeout = 0",
+        );
         let explain = |fault: Fault| open::explain(&to.server, &fault);
         patient.await.map_err(explain)?;
         Ok(CopyLink {

@@ -217,6 +217,11 @@ impl Link {
         Ok(())
     }
 
+    /// Answers may take as long as they like: somebody watches who will lose patience himself.
+    pub(super) fn wait_for_ever(&self) {
+        self.set_patience(Duration::MAX);
+    }
+
     /// This drives it, and is ended if no answer comes.
     pub(super) fn is_driven_by(&self, pump: AbortHandle) {
         *self.pump.borrow_mut() = Some(pump);
