@@ -29,6 +29,14 @@ struct Inner {
     epochs: Vec<Option<i64>>,
 }
 
+/// As which node, and by which epoch, an endpoint is owned at some moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tenure {
+    pub(super) me: NodeNo,
+    pub(super) shard: Shard,
+    pub(super) epoch: Option<i64>,
+}
+
 impl Holdings {
     /// Nothing yet.
     pub(super) fn new(me: NodeNo) -> Holdings {
@@ -54,6 +62,17 @@ impl Holdings {
     /// With which epoch this node owns a shard.
     pub(super) fn epoch(&self, shard: Shard) -> Option<i64> {
         self.lock().epochs[usize::from(shard.number())]
+    }
+
+    /// How this node owns an endpoint now, if it does.
+    pub(super) fn tenure(&self, endpoint: EndpointId) -> Tenure {
+        let shard = Shard::of(endpoint);
+        let inner = self.lock();
+        Tenure {
+            me: inner.me,
+            shard,
+            epoch: inner.epochs[usize::from(shard.number())],
+        }
     }
 
     /// Whether this node owns an endpoint.

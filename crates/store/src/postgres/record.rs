@@ -376,7 +376,6 @@ pub(super) async fn sweep(
     except: &Arc<[DeliveryId]>,
     limit: usize,
 ) -> Result<Swept, Fault> {
-    scene.guard(endpoint).await?;
     let looked_at = limit.saturating_add(except.len()).saturating_add(1);
     let sql = format!(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \

@@ -8,7 +8,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, Mint, TenantId};
 use posthaste_core::time::Timestamp;
 
@@ -19,7 +18,7 @@ use super::changelog;
 use super::columns::Id;
 use super::fault::Fault;
 use super::floors::Floors;
-use super::holdings::Holdings;
+use super::holdings::{Holdings, Tenure};
 use super::link::Link;
 use super::partitions::{Day, Partitions};
 use super::routes::{Routes, TenantRoutes};
@@ -91,10 +90,14 @@ impl Scene {
     /// This node owns the endpoint, and nobody else can before the commit. Otherwise the operation ends
     /// here, and answers what it answers when it is fenced.
     pub(super) async fn guard(&self, endpoint: EndpointId) -> Result<(), Fault> {
-        let shard = Shard::of(endpoint);
-        let me = Some(self.holdings.me().0 as i64);
-        let held = vec![shard.number() as i16];
-        let epochs = vec![self.holdings.epoch(shard).unwrap_or(-1)];
+        self.guard_as(self.holdings.tenure(endpoint)).await
+    }
+
+    /// The same for what was decided under a tenure that may have ended since, even if another has begun.
+    pub(super) async fn guard_as(&self, tenure: Tenure) -> Result<(), Fault> {
+        let me = Some(tenure.me.0 as i64);
+        let held = vec![tenure.shard.number() as i16];
+        let epochs = vec![tenure.epoch.unwrap_or(-1)];
         self.link
             .execute(GUARD, &[&None::<i64>, &me, &held, &epochs])
             .await?;

@@ -221,10 +221,11 @@ impl Store for PostgresStore {
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {
+        let tenure = self.membership.holdings.tenure(endpoint);
         self.write(async move |scene: &mut Scene| {
             scene.own_directory().await?;
             // Whoever has lost it since must not undo what its next owner was told.
-            scene.guard(endpoint).await?;
+            scene.guard_as(tenure).await?;
             endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref()).await
         })
     }
@@ -348,7 +349,10 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Answer<Swept> {
         let (done, answer) = promise();
+        let tenure = self.membership.holdings.tenure(endpoint);
         let run = async move |scene: &mut Scene| {
+            // What was shut then may have been opened by somebody else since.
+            scene.guard_as(tenure).await?;
             record::sweep(scene, now, endpoint, reason, &except, limit).await
         };
         // Whoever owns the endpoint now sweeps it.
