@@ -23,7 +23,7 @@ use posthaste_core::lane::Standing;
 use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, StoredDelivery, Written};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::question::{Named, Question, Reply, of_window};
 use crate::clock::Clock;
@@ -124,7 +124,10 @@ impl Switchboard {
         let began = Instant::now();
         while began.elapsed() < self.patience {
             let answered = match cluster.owner(Shard::of(endpoint)) {
-                Owner::Me => self.engine.stand(endpoint, standing, reason).await,
+                Owner::Me => {
+                    self.here(self.engine.stand(endpoint, standing, reason))
+                        .await
+                }
                 Owner::Other(node) => match self.ask(node, &question, DOING).await {
                     Some(Reply::Stands) => Ok(()),
                     other => Err(refused(other)?),
@@ -167,7 +170,7 @@ impl Switchboard {
         let began = Instant::now();
         while began.elapsed() < self.patience {
             let answered = match cluster.owner(Shard::of(endpoint)) {
-                Owner::Me => self.engine.cancel(endpoint, delivery).await,
+                Owner::Me => self.here(self.engine.cancel(endpoint, delivery)).await,
                 Owner::Other(node) => match self.ask(node, &question, DOING).await {
                     Some(Reply::Cancelled { outcome }) => Ok(outcome.into()),
                     other => Err(refused(other)?),
@@ -188,6 +191,16 @@ impl Switchboard {
             }
         }
         Err(EngineError::Elsewhere)
+    }
+
+    /// Waits for this node's engine for as long as for another's. It answers when it is on disk, and the
+    /// database may be away.
+    async fn here<T>(
+        &self,
+        done: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        let done = timeout(DOING.min(self.patience), done).await;
+        done.unwrap_or(Err(EngineError::Elsewhere))
     }
 
     /// An endpoint's lane, if it has one at the moment and its owner says so, and how it did lately.
