@@ -19,7 +19,7 @@ use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPP
 use super::cards::{Card, House, Outfit, Unfit};
 use super::complaint::Complaints;
 use super::echo::Told;
-use super::holdings::{Hold, Holdings};
+use super::holdings::{Hold, Holdings, Losses};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
 use super::tokens::{Absent, Lent, Missing, Tokens};
@@ -60,6 +60,8 @@ pub(super) struct Depot {
     pub(super) complaints: Mutex<Complaints>,
     /// What is this node's to send.
     pub(super) holdings: Holdings,
+    /// How often that was lost.
+    pub(super) losses: Losses,
     /// Until when.
     pub(super) lease: Lease,
 }
@@ -69,6 +71,8 @@ pub(super) struct Errand {
     pub(super) attempt: Attempt,
     pub(super) card: Option<Arc<Card>>,
     pub(super) goods: Option<Goods>,
+    /// How often everything had been lost when this was decided.
+    pub(super) losses: u64,
 }
 
 /// Says that an attempt was ended by a fault of ours, unless something better is known.
@@ -109,13 +113,14 @@ impl Depot {
     }
 
     /// What a request asks just before it begins.
-    fn permit(self: &Arc<Depot>) -> Option<Permit> {
+    fn permit(self: &Arc<Depot>, losses: u64) -> Option<Permit> {
         if self.lease.is_endless() {
             return None;
         }
         let depot = self.clone();
         Some(Permit::new(move || {
-            depot.clock.now().tick < depot.lease.begin_by()
+            // In this order: a lease that is renewed after a loss comes after it.
+            depot.clock.now().tick < depot.lease.begin_by() && depot.losses.count() == losses
         }))
     }
 
@@ -159,6 +164,7 @@ impl Depot {
             attempt,
             card,
             goods,
+            losses,
         } = errand;
         let card = match card {
             Some(card) => card,
@@ -206,7 +212,7 @@ impl Depot {
             keep_bytes: None,
             // One limit covers the token and the delivery.
             time_limit: card.time_limit.saturating_sub(waited),
-            permit: self.permit(),
+            permit: self.permit(losses),
         };
         let report = self.client.send(request).await;
         let mut report = report.map_err(|fault| fault.to_string())?;

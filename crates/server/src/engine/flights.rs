@@ -70,6 +70,7 @@ impl Shell {
             attempt,
             card: self.cards.current(attempt.endpoint),
             goods,
+            losses: self.losses,
         };
         let task = tokio::spawn(self.depot.clone().run(errand));
         flight.task = Some(task.abort_handle());

@@ -11,6 +11,7 @@ use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{oneshot, watch};
 
+use super::holdings::Losses;
 use super::inbox::{Inbox, Message, Reply};
 
 /// The engine, as the rest of the program sees it. Clones speak to the same one.
@@ -22,6 +23,7 @@ pub struct Engine {
 /// What the handle and the shell share.
 pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
+    pub(super) losses: Losses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
     pub(super) phase: watch::Sender<Phase>,
 }
@@ -68,6 +70,7 @@ impl Engine {
         Engine {
             shared: Arc::new(Shared {
                 inbox: Arc::new(Inbox::default()),
+                losses: Losses::default(),
                 in_flight: Mutex::default(),
                 phase: watch::Sender::new(Phase::Starting),
             }),
@@ -142,7 +145,8 @@ impl Engine {
 
     /// The lease has ended: nothing is this node's any more.
     pub fn expired(&self) {
-        self.shared.inbox.put(Message::Expired);
+        let losses = self.shared.losses.add();
+        self.shared.inbox.put(Message::Expired { losses });
     }
 
     /// Whatever was read of endpoints may be out of date.

@@ -2,6 +2,7 @@
 //!
 //! The shell alone changes it; whoever works for the shell looks at it, from any task.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::cluster::{SHARD_COUNT, Shard};
@@ -27,6 +28,23 @@ pub(super) enum Hold {
     Ours(Tick),
     /// Ours, and being given up.
     Leaving(Tick),
+}
+
+/// How often everything was lost. The store says so at once; whoever sends hears of it a little later, and in
+/// between a new lease may have begun, which is none for what was sent under the old one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Losses(Arc<AtomicU64>);
+
+impl Losses {
+    /// How often.
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Once more. Says how often now.
+    pub(super) fn add(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
 }
 
 impl Holdings {

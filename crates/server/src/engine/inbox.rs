@@ -60,8 +60,8 @@ pub(super) enum Message {
     Granted(Vec<Shard>),
     /// Shards are to be given up.
     Recalled { shards: Vec<Shard>, done: Done<()> },
-    /// The lease has ended.
-    Expired,
+    /// The lease has ended, for the so-manieth time.
+    Expired { losses: u64 },
     /// Somebody wants an endpoint to stand otherwise.
     Stand {
         endpoint: EndpointId,

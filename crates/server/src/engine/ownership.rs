@@ -119,7 +119,8 @@ impl Shell {
     }
 
     /// The lease has ended: everything is another's.
-    pub(super) fn expired(&mut self) {
+    pub(super) fn expired(&mut self, losses: u64) {
+        self.losses = losses;
         let shards = self.depot.holdings.count();
         if shards > 0 {
             tracing::warn!(

@@ -111,6 +111,8 @@ pub(super) struct Shell {
     pub(super) is_shared: bool,
     /// The lease does not allow anything to begin.
     pub(super) suspended: bool,
+    /// How often everything was lost, as far as was heard.
+    pub(super) losses: u64,
     /// What is being given up.
     pub(super) recalls: Vec<Recall>,
     /// Whether the store is being asked what waits.
@@ -144,6 +146,7 @@ impl Shell {
                 clock: settings.clock.clone(),
                 complaints: Mutex::default(),
                 holdings,
+                losses: engine.shared.losses.clone(),
                 lease: settings.lease.unwrap_or_else(Lease::endless),
             }),
             dispatcher: Dispatcher::new(settings.limits, settings.dice),
@@ -159,6 +162,7 @@ impl Shell {
             unwritten: false,
             is_shared,
             suspended: false,
+            losses: 0,
             recalls: Vec::new(),
             search: Search::Idle,
             heeded: FxHashMap::default(),
@@ -219,7 +223,7 @@ impl Shell {
             Message::Poll => self.polled(),
             Message::Granted(shards) => self.granted(shards),
             Message::Recalled { shards, done } => self.recalled(shards, done),
-            Message::Expired => self.expired(),
+            Message::Expired { losses } => self.expired(losses),
             Message::Stand {
                 endpoint, reply, ..
             } if !self.depot.holdings.owns(endpoint) => {
@@ -457,9 +461,12 @@ impl Shell {
         let chronicle = self.chronicle.clone();
         let tenant = self.tenant_of(endpoint);
         let except: Arc<[DeliveryId]> = except.into();
+        let hold = depot.holdings.of_endpoint(endpoint);
+        let kept = depot.holdings.keeps(endpoint);
         tokio::spawn(async move {
-            // What is given up on the way is swept on by its next owner.
-            while depot.holdings.keeps(endpoint) {
+            // What is given up on the way is swept on by its next owner, and if it comes back, it may have
+            // been opened since.
+            while kept && depot.holdings.of_endpoint(endpoint) == hold {
                 let now = depot.clock.wall();
                 let step = depot
                     .store

@@ -163,6 +163,28 @@ async fn nothing_begins_while_the_lease_does_not_hold() {
 }
 
 #[tokio::test]
+async fn a_new_lease_is_none_for_what_was_lost_with_the_old_one() {
+    let pair = Pair::start().await;
+    let receiver = Receiver::start().await;
+    let url = format!("http://{}/", receiver.address);
+    pair.world.endpoint(url).await;
+    pair.engine().granted(everything());
+    heard(pair.engine()).await;
+    // The store has said so, and the engine has not heard it yet.
+    pair.engine().shared.losses.add();
+    let delivery = pair.world.events(1).await[0];
+    for _ in 0..10 {
+        heard(pair.engine()).await;
+    }
+    assert_eq!(receiver.count(), 0);
+    pair.engine().expired();
+    pair.engine().granted(everything());
+    let sent = pair.world.until(delivery, Status::Succeeded).await;
+    assert_eq!(sent.delivery.facts().attempts, 1);
+    assert_eq!(receiver.count(), 1);
+}
+
+#[tokio::test]
 async fn what_flies_when_the_lease_ends_is_cut_off_and_spends_no_attempt() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
