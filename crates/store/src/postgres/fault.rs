@@ -20,8 +20,6 @@ pub(crate) enum Fault {
     Server(tokio_postgres::Error),
     /// What is stored cannot be understood.
     Unreadable(String),
-    /// It is refused for a reason of our own.
-    Refused(StoreError),
 }
 
 /// What follows from a fault.
@@ -50,7 +48,7 @@ impl Fault {
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
             Fault::Server(error) => error,
-            Fault::Unreadable(_) | Fault::Refused(_) => return Verdict::Guilty,
+            Fault::Unreadable(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
             // Whatever the server did not say itself happened on the way.
@@ -79,7 +77,6 @@ impl Fault {
     /// What whoever asked is told.
     pub(super) fn into_store_error(self) -> StoreError {
         match self {
-            Fault::Refused(why) => why,
             Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
@@ -114,7 +111,6 @@ impl fmt::Display for Fault {
                 }
             },
             Fault::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
-            Fault::Refused(why) => write!(formatter, "{why}"),
         }
     }
 }
