@@ -68,6 +68,90 @@ pub enum OpenError {
         /// The version.
         found: String,
     },
+    /// The database server does not answer.
+    #[error(
+        "cannot reach the database {server}: {why}; check that it runs, that host and port are right and that nothing between here and there refuses"
+    )]
+    Unreachable {
+        /// The server, without a password.
+        server: String,
+        /// What happened.
+        why: String,
+    },
+    /// The database server does not let us in.
+    #[error(
+        "{server} refuses user {user}: {why}; put the right password into the URL or into PGPASSWORD"
+    )]
+    WrongPassword {
+        /// The server, without a password.
+        server: String,
+        /// As whom.
+        user: String,
+        /// What it said.
+        why: String,
+    },
+    /// There is no such database.
+    #[error(
+        "{server} has no database {database}; create it with `CREATE DATABASE {database}`, or name another in the URL"
+    )]
+    NoSuchDatabase {
+        /// The server, without a password.
+        server: String,
+        /// The database.
+        database: String,
+    },
+    /// The database server is too old.
+    #[error("{server} is PostgreSQL {found}; posthaste needs {needed} or later: upgrade it")]
+    ServerTooOld {
+        /// The server, without a password.
+        server: String,
+        /// Its version.
+        found: u32,
+        /// The oldest that will do.
+        needed: u32,
+    },
+    /// The database was written by a later version.
+    #[error(
+        "{server} was written by a newer posthaste (format {found}, this program knows {known}); run that version, or restore a backup"
+    )]
+    DatabaseTooNew {
+        /// The server, without a password.
+        server: String,
+        /// Its format.
+        found: u32,
+        /// The newest format this program knows.
+        known: u32,
+    },
+    /// The user may not do what is needed.
+    #[error(
+        "user {user} lacks rights on {server}: {why}; make it the owner of the database, or `GRANT CREATE, USAGE ON SCHEMA public TO {user}`"
+    )]
+    LacksRights {
+        /// The server, without a password.
+        server: String,
+        /// As whom.
+        user: String,
+        /// What the server said.
+        why: String,
+    },
+    /// The database is somebody else's.
+    #[error(
+        "{server} holds tables of another program ({why}); give posthaste a database of its own"
+    )]
+    ForeignDatabase {
+        /// The server, without a password.
+        server: String,
+        /// What the server said.
+        why: String,
+    },
+    /// The database server refuses for another reason.
+    #[error("cannot open {server}: {why}")]
+    Server {
+        /// The server, without a password.
+        server: String,
+        /// What it said.
+        why: String,
+    },
     /// Anything else: permissions, a missing directory, a failing disk.
     #[error("cannot open {path}: {why}")]
     Other {

@@ -1,7 +1,7 @@
 //! Where posthaste keeps what it was entrusted with.
 //!
 //! [`Store`] is the contract; its documentation states the promises. `sqlite` is the engine inside the
-//! process; `model` is the contract in the simplest form that could be right; `contract` is the suite
+//! process, `postgres` the one for several machines; `model` is the contract in the simplest form that could be right; `contract` is the suite
 //! that every engine passes.
 //!
 //! ```text
@@ -11,6 +11,7 @@
 
 mod attempt;
 mod cluster;
+mod codes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod delivery;
@@ -20,6 +21,7 @@ mod event;
 mod maintenance;
 pub mod model;
 mod page;
+pub mod postgres;
 mod replay;
 mod settings;
 pub mod sqlite;

@@ -1,10 +1,16 @@
 //! Every engine keeps every promise.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests reach their own server by their own way"
+)]
+
 mod engines;
 
-use engines::SqliteHarness;
+use engines::{PostgresHarness, SqliteHarness};
 use posthaste_store::contract::ModelHarness;
 use posthaste_store::contract_tests;
 
 contract_tests!(model, ModelHarness::default());
 contract_tests!(sqlite, SqliteHarness::on_disk());
+contract_tests!(postgres, PostgresHarness::new());

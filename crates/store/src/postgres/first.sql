@@ -7,7 +7,8 @@
 -- Leads: by how many milliseconds ids run ahead of the time at which their event was accepted, at most. No id up to
 -- the last moment is made again, even if what had it is gone.
 CREATE TABLE meta (name text PRIMARY KEY, value bigint NOT NULL) WITH (fillfactor = 50);
-INSERT INTO meta (name, value) VALUES ('event_lead', 0), ('delivery_lead', 0), ('last_notice', 0), ('last_moment', 0);
+INSERT INTO meta (name, value) VALUES
+    ('format', 1), ('event_lead', 0), ('delivery_lead', 0), ('last_moment', 0), ('last_notice', 0), ('probed_at', 0);
 CREATE TABLE vault (one boolean PRIMARY KEY DEFAULT true CHECK (one), keys text NOT NULL);
 
 -- Changes of what nodes keep in mind, numbered in the order of their commits: whoever writes one holds the row of
@@ -202,3 +203,33 @@ INSERT INTO shards (no, owner, epoch) SELECT no, NULL, 0 FROM generate_series(0,
 CREATE UNLOGGED TABLE mail (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, receiver bigint NOT NULL, sender bigint NOT NULL, reference bigint NOT NULL, answer boolean NOT NULL, body text NOT NULL)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX mail_by_receiver ON mail (receiver, no);
+
+-- What a batch relies on, checked in its own transaction. With `known`, that the directory is still as this node knows
+-- it, and stays so until the commit; with `me`, that this node is not fenced off and owns these shards by these epochs.
+CREATE FUNCTION guard(known bigint, me bigint, held smallint[], epochs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF known IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared(70530001);
+        IF (SELECT last_change FROM directory) <> known THEN
+            RAISE EXCEPTION 'the directory has changed' USING ERRCODE = 'PH001';
+        END IF;
+    END IF;
+    IF me IS NOT NULL THEN
+        PERFORM 1 FROM nodes WHERE no = me FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'this node is fenced off' USING ERRCODE = 'PH002';
+        END IF;
+        IF (SELECT count(*) FROM unnest(held, epochs) AS h (no, epoch)
+            JOIN shards s ON s.no = h.no AND s.owner = me AND s.epoch = h.epoch) <> cardinality(held) THEN
+            RAISE EXCEPTION 'this node does not own that' USING ERRCODE = 'PH002';
+        END IF;
+    END IF;
+END $$;
+
+-- Ends a transaction in which a record found its delivery elsewhere than it stood.
+CREATE FUNCTION demand(met boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT met THEN
+        RAISE EXCEPTION 'a record came too late' USING ERRCODE = 'PH003';
+    END IF;
+END $$;

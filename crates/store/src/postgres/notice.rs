@@ -141,7 +141,11 @@ mod tests {
         for unknown in ["", "members", "members x", "party 3", "mail 3"] {
             assert_eq!(Notice::decode(unknown), None, "{unknown}");
         }
-        for work in ["work x", "work 1=2", "work 01924567-89ab-7cde-8f01-23456789abcd=-1"] {
+        for work in [
+            "work x",
+            "work 1=2",
+            "work 01924567-89ab-7cde-8f01-23456789abcd=-1",
+        ] {
             assert_eq!(Notice::decode(work), Some(Notice::MuchWork), "{work}");
         }
     }

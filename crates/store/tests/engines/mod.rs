@@ -1,11 +1,20 @@
 //! The engines that keep their promises on disk.
 
+#[allow(dead_code, reason = "not every test that has engines uses all of them")]
+mod postgres;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use posthaste_store::contract::Harness;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{HandOver, Store, StoreSettings};
+
+#[allow(
+    unused_imports,
+    reason = "not every test that has engines uses all of them"
+)]
+pub(crate) use postgres::{Database, NoOrders, PlainDial, PostgresHarness, settings};
 
 /// A file that goes when the test is over.
 pub(crate) struct SqliteHarness {

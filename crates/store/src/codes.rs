@@ -1,0 +1,165 @@
+//! Small words as small numbers, the same in every engine. A published number never changes its meaning.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{DeadReason, Trigger};
+use posthaste_core::lane::Standing;
+use posthaste_core::sign::SignatureStyle;
+
+use crate::{ReplayScope, ReplayStatus, StoredStatus};
+
+/// Something that is stored as a number.
+pub(crate) trait Coded: Sized + Copy {
+    /// Its number.
+    fn code(self) -> i64;
+    /// What has this number.
+    fn decode(code: i64) -> Option<Self>;
+}
+
+macro_rules! codes {
+    ($($type:ty { $($word:path = $number:literal,)* })*) => {$(
+        impl Coded for $type {
+            fn code(self) -> i64 {
+                match self { $($word => $number,)* }
+            }
+            fn decode(code: i64) -> Option<Self> {
+                match code { $($number => Some($word),)* _ => None }
+            }
+        }
+    )*};
+}
+
+/// What is written down of a delivery's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowStatus {
+    /// It waits for the first attempt of its round.
+    Pending,
+    /// It waits for another attempt.
+    Retrying,
+    /// Delivered.
+    Succeeded,
+    /// Given up.
+    Failed,
+    /// Called off.
+    Cancelled,
+}
+
+impl RowStatus {
+    /// Whether it has not ended.
+    pub(crate) fn waits(self) -> bool {
+        match self {
+            RowStatus::Pending | RowStatus::Retrying => true,
+            RowStatus::Succeeded | RowStatus::Failed | RowStatus::Cancelled => false,
+        }
+    }
+
+    /// As it is shown, given whether its endpoint holds what waits.
+    pub(crate) fn shown(self, endpoint_holds: bool) -> StoredStatus {
+        match self {
+            RowStatus::Pending | RowStatus::Retrying if endpoint_holds => StoredStatus::Held,
+            RowStatus::Pending => StoredStatus::Pending,
+            RowStatus::Retrying => StoredStatus::Retrying,
+            RowStatus::Succeeded => StoredStatus::Succeeded,
+            RowStatus::Failed => StoredStatus::Failed,
+            RowStatus::Cancelled => StoredStatus::Cancelled,
+        }
+    }
+}
+
+codes! {
+    RowStatus {
+        RowStatus::Pending = 0,
+        RowStatus::Retrying = 1,
+        RowStatus::Succeeded = 2,
+        RowStatus::Failed = 3,
+        RowStatus::Cancelled = 4,
+    }
+    Trigger {
+        Trigger::Automatic = 0,
+        Trigger::Manual = 1,
+        Trigger::Probe = 2,
+    }
+    DeadReason {
+        DeadReason::Permanent = 0,
+        DeadReason::Exhausted = 1,
+        DeadReason::Expired = 2,
+        DeadReason::EndpointDisabled = 3,
+        DeadReason::EndpointDeleted = 4,
+        DeadReason::UnsafeDestination = 5,
+    }
+    FailureKind {
+        FailureKind::Http = 0,
+        FailureKind::Timeout = 1,
+        FailureKind::Dns = 2,
+        FailureKind::Tls = 3,
+        FailureKind::Connection = 4,
+        FailureKind::Validation = 5,
+        FailureKind::WebhookDisabled = 6,
+        FailureKind::Unknown = 7,
+    }
+    Standing {
+        Standing::Enabled = 0,
+        Standing::Paused = 1,
+        Standing::Disabled = 2,
+        Standing::Deleted = 3,
+    }
+    SignatureStyle {
+        SignatureStyle::Standard = 0,
+        SignatureStyle::GitHub = 1,
+        SignatureStyle::Stripe = 2,
+    }
+    ReplayStatus {
+        ReplayStatus::Running = 0,
+        ReplayStatus::Done = 1,
+        ReplayStatus::Cancelled = 2,
+    }
+}
+
+impl Coded for ReplayScope {
+    fn code(self) -> i64 {
+        match self {
+            ReplayScope::Missed => 0,
+            ReplayScope::Ended(StoredStatus::Pending) => 1,
+            ReplayScope::Ended(StoredStatus::Retrying) => 2,
+            ReplayScope::Ended(StoredStatus::Held) => 3,
+            ReplayScope::Ended(StoredStatus::Succeeded) => 4,
+            ReplayScope::Ended(StoredStatus::Failed) => 5,
+            ReplayScope::Ended(StoredStatus::Cancelled) => 6,
+        }
+    }
+
+    fn decode(code: i64) -> Option<ReplayScope> {
+        Some(match code {
+            0 => ReplayScope::Missed,
+            1 => ReplayScope::Ended(StoredStatus::Pending),
+            2 => ReplayScope::Ended(StoredStatus::Retrying),
+            3 => ReplayScope::Ended(StoredStatus::Held),
+            4 => ReplayScope::Ended(StoredStatus::Succeeded),
+            5 => ReplayScope::Ended(StoredStatus::Failed),
+            6 => ReplayScope::Ended(StoredStatus::Cancelled),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round<T: Coded + PartialEq + std::fmt::Debug>(codes: std::ops::Range<i64>) {
+        for code in codes.clone() {
+            assert_eq!(T::decode(code).map(T::code), Some(code));
+        }
+        assert_eq!(T::decode(codes.end), None);
+    }
+
+    #[test]
+    fn every_number_is_one_word() {
+        round::<RowStatus>(0..5);
+        round::<Trigger>(0..3);
+        round::<DeadReason>(0..6);
+        round::<FailureKind>(0..8);
+        round::<Standing>(0..4);
+        round::<ReplayStatus>(0..3);
+        round::<ReplayScope>(0..7);
+    }
+}

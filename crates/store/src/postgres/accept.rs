@@ -1,0 +1,372 @@
+//! Accepting events: what is to be stored of a batch, as columns.
+
+use std::collections::BTreeSet;
+
+use posthaste_core::delivery::Delivery;
+use posthaste_core::id::{EndpointId, EventId, Mint, first_moment, moment_of};
+use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::time::Timestamp;
+use rustc_hash::FxHashMap;
+
+use super::columns::{Id, at, ms, parse};
+use super::events::{read_list, write_list};
+use super::fault::Fault;
+use super::link::Link;
+use super::operation::Accepting;
+use super::partitions::Day;
+use super::routes::{Route, Routes, TenantRoutes};
+use super::tally::Tally;
+use super::tidings::Work;
+use crate::codes::RowStatus;
+use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
+
+/// Events that are stored under idempotency keys.
+pub(super) type Known = FxHashMap<(i64, String), (AcceptedEvent, Fingerprint)>;
+
+/// What a batch of events comes to.
+#[derive(Default)]
+pub(super) struct Acceptance<'a> {
+    /// What is answered to each caller.
+    pub(super) answers: Vec<Ingest>,
+    pub(super) events: EventColumns<'a>,
+    pub(super) waiting: WaitingColumns<'a>,
+    pub(super) keys: KeyColumns<'a>,
+    /// Every delivery, with what it carries.
+    pub(super) handed_over: Vec<HandedOver>,
+    pub(super) work: Work,
+    pub(super) days: BTreeSet<Day>,
+    /// How far ids of events and of deliveries run ahead.
+    pub(super) leads: (i64, i64),
+}
+
+/// Rows of `events`.
+#[derive(Default)]
+pub(super) struct EventColumns<'a> {
+    pub(super) ids: Vec<Id>,
+    pub(super) tenants: Vec<i64>,
+    pub(super) created: Vec<i64>,
+    pub(super) deliver_at: Vec<Option<i64>>,
+    pub(super) orderings: Vec<Option<i64>>,
+    pub(super) tests: Vec<bool>,
+    pub(super) types: Vec<&'a str>,
+    pub(super) content_types: Vec<Option<&'a str>>,
+    pub(super) keys: Vec<Option<&'a str>>,
+    pub(super) deliveries: Vec<Vec<u8>>,
+    pub(super) payloads: Vec<&'a [u8]>,
+}
+
+/// Rows of `waiting`.
+#[derive(Default)]
+pub(super) struct WaitingColumns<'a> {
+    pub(super) ids: Vec<Id>,
+    pub(super) events: Vec<Id>,
+    pub(super) endpoints: Vec<i64>,
+    pub(super) tenants: Vec<i64>,
+    pub(super) created: Vec<i64>,
+    pub(super) dues: Vec<i64>,
+    pub(super) give_ups: Vec<i64>,
+    pub(super) orderings: Vec<Option<i64>>,
+    pub(super) types: Vec<&'a str>,
+}
+
+/// Rows of `idempotency`.
+#[derive(Default)]
+pub(super) struct KeyColumns<'a> {
+    pub(super) tenants: Vec<i64>,
+    pub(super) keys: Vec<&'a str>,
+    pub(super) fingerprints: Vec<&'a [u8]>,
+    pub(super) events: Vec<Id>,
+}
+
+/// What is to be done about one event of a list.
+enum Plan {
+    /// Store it.
+    Store,
+    /// It is stored already, or is being stored.
+    Stored(AcceptedEvent),
+    /// It is the same as the one at this place of the list.
+    SameAs(usize),
+}
+
+/// What accepting works with.
+pub(super) struct Desk<'s> {
+    pub(super) routes: &'s Routes,
+    pub(super) mint: &'s mut Mint,
+    pub(super) tally: &'s mut Tally,
+    /// What is known to be stored under keys, or is being stored by this batch.
+    pub(super) known: Known,
+}
+
+impl<'a> Acceptance<'a> {
+    /// Adds what one caller wants accepted, all or none of it.
+    pub(super) fn add(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) {
+        let answer = self.judge(desk, accepting.now, &accepting.events);
+        self.answers.push(answer);
+    }
+
+    fn judge(&mut self, desk: &mut Desk<'_>, now: Timestamp, events: &'a [NewEvent]) -> Ingest {
+        let Some(first) = events.first() else {
+            return Ingest::Done(Vec::new());
+        };
+        let Some(tenant) = desk.routes.tenant(&first.tenant).cloned() else {
+            return Ingest::NoSuchTenant;
+        };
+        let plans = match plan(&desk.known, &tenant, events) {
+            Ok(plans) => plans,
+            Err(conflicts) => return Ingest::Conflict(conflicts),
+        };
+        for (event, plan) in events.iter().zip(&plans) {
+            if let (Plan::Store, Some(only)) = (plan, event.only)
+                && !tenant.endpoint(only).is_some_and(Route::takes_part)
+            {
+                return Ingest::NoSuchEndpoint;
+            }
+        }
+        let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
+        for (event, plan) in events.iter().zip(plans) {
+            let (fresh, event) = match plan {
+                Plan::Store => (true, self.store(desk, now, &tenant, event)),
+                Plan::Stored(event) => (false, event),
+                Plan::SameAs(place) => (false, done[place].event.clone()),
+            };
+            done.push(Ingested { fresh, event });
+        }
+        Ingest::Done(done)
+    }
+
+    /// Stores an event with its deliveries, and has them handed over.
+    fn store(
+        &mut self,
+        desk: &mut Desk<'_>,
+        now: Timestamp,
+        tenant: &TenantRoutes,
+        event: &'a NewEvent,
+    ) -> AcceptedEvent {
+        let id: EventId = desk.mint.next(now);
+        let due_at = event.deliver_at.map_or(now, |at| at.max(now));
+        let wanted = |route: &&Route| match event.only {
+            Some(only) => route.id == only,
+            None => route.gets(&event.content.event_type),
+        };
+        let mut deliveries = Vec::new();
+        for route in tenant.endpoints.iter().filter(wanted) {
+            let delivery = Delivery::schedule(
+                desk.mint.next(now),
+                id,
+                route.id,
+                event.ordering,
+                due_at,
+                route.give_up_after,
+            );
+            deliveries.push(AcceptedDelivery {
+                id: delivery.id(),
+                endpoint: route.id,
+            });
+            desk.tally.count(route.no, None, Some(RowStatus::Pending));
+            self.wait(now, tenant.no, route.no, event, &delivery);
+        }
+        let accepted = AcceptedEvent {
+            id,
+            event_type: event.content.event_type.clone(),
+            created_at: now,
+            deliveries,
+        };
+        self.keep(now, tenant.no, event, &accepted);
+        if let Some(idempotency) = &event.idempotency {
+            let key = (tenant.no, idempotency.key.clone());
+            desk.known
+                .insert(key, (accepted.clone(), idempotency.fingerprint));
+        }
+        accepted
+    }
+
+    fn keep(
+        &mut self,
+        now: Timestamp,
+        tenant_no: i64,
+        event: &'a NewEvent,
+        accepted: &AcceptedEvent,
+    ) {
+        let id = Id(accepted.id.0);
+        let to = &mut self.events;
+        to.ids.push(id);
+        to.tenants.push(tenant_no);
+        to.created.push(ms(now));
+        to.deliver_at.push(event.deliver_at.map(ms));
+        to.orderings.push(event.ordering.map(|key| key.0 as i64));
+        to.tests.push(event.only.is_some());
+        to.types.push(event.content.event_type.as_str());
+        to.content_types.push(event.content.content_type.as_deref());
+        to.keys
+            .push(event.idempotency.as_ref().map(|it| it.key.as_str()));
+        to.deliveries.push(write_list(&accepted.deliveries));
+        to.payloads.push(&event.content.payload);
+        if let Some(idempotency) = &event.idempotency {
+            self.keys.tenants.push(tenant_no);
+            self.keys.keys.push(&idempotency.key);
+            self.keys
+                .fingerprints
+                .push(idempotency.fingerprint.as_bytes());
+            self.keys.events.push(id);
+        }
+        self.days.insert(Day::of(id.0));
+        self.leads.0 = self.leads.0.max(lead_of(id.0, now));
+    }
+
+    fn wait(
+        &mut self,
+        now: Timestamp,
+        tenant_no: i64,
+        endpoint_no: i64,
+        event: &'a NewEvent,
+        delivery: &Delivery,
+    ) {
+        let facts = delivery.facts();
+        let to = &mut self.waiting;
+        to.ids.push(Id(facts.id.0));
+        to.events.push(Id(facts.event.0));
+        to.endpoints.push(endpoint_no);
+        to.tenants.push(tenant_no);
+        to.created.push(ms(now));
+        to.dues.push(ms(facts.due_at));
+        to.give_ups.push(ms(facts.give_up_at));
+        to.orderings.push(facts.ordering.map(|key| key.0 as i64));
+        to.types.push(event.content.event_type.as_str());
+        self.days.insert(Day::of(facts.id.0));
+        self.leads.1 = self.leads.1.max(lead_of(facts.id.0, now));
+        self.work.add(facts.endpoint, facts.due_at);
+        self.handed_over.push(HandedOver {
+            delivery: delivery.clone(),
+            accepted_at: now,
+            content: event.content.clone(),
+            received: event.received,
+        });
+    }
+
+    /// What is handed over to this node, which owns these endpoints.
+    pub(super) fn own(&mut self, owns: impl Fn(EndpointId) -> bool) -> Vec<HandedOver> {
+        let mut all = std::mem::take(&mut self.handed_over);
+        all.retain(|handed| owns(handed.delivery.facts().endpoint));
+        all
+    }
+}
+
+/// Judges every event by its key; those in conflict are the error.
+fn plan(
+    known: &Known,
+    tenant: &TenantRoutes,
+    events: &[NewEvent],
+) -> Result<Vec<Plan>, Vec<usize>> {
+    let mut plans = Vec::with_capacity(events.len());
+    let mut conflicts = Vec::new();
+    let mut earlier: FxHashMap<&str, (usize, Fingerprint)> = FxHashMap::default();
+    for (place, event) in events.iter().enumerate() {
+        let Some(idempotency) = &event.idempotency else {
+            plans.push(Plan::Store);
+            continue;
+        };
+        let key = idempotency.key.as_str();
+        let offered = idempotency.fingerprint;
+        if let Some((first, content)) = earlier.get(key) {
+            if *content != offered {
+                conflicts.push(place);
+            }
+            plans.push(Plan::SameAs(*first));
+            continue;
+        }
+        let stored = known.get(&(tenant.no, key.to_owned()));
+        match (
+            stored,
+            judge(stored.map(|(event, content)| (event.id, *content)), offered),
+        ) {
+            (None, _) => {
+                earlier.insert(key, (place, offered));
+                plans.push(Plan::Store);
+            }
+            (Some((event, _)), judged) => {
+                match judged {
+                    ingest::Ingest::Conflict(_) => conflicts.push(place),
+                    ingest::Ingest::New | ingest::Ingest::Same(_) => {}
+                }
+                plans.push(Plan::Stored(event.clone()));
+            }
+        }
+    }
+    if conflicts.is_empty() {
+        Ok(plans)
+    } else {
+        Err(conflicts)
+    }
+}
+
+/// What is stored under the keys of these events.
+pub(super) async fn look_up(
+    link: &Link,
+    routes: &Routes,
+    accepts: &[Accepting],
+) -> Result<Known, Fault> {
+    let (mut tenants, mut keys): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
+    for event in accepts.iter().flat_map(|accepting| &accepting.events) {
+        if let (Some(tenant), Some(idempotency)) =
+            (routes.tenant(&event.tenant), &event.idempotency)
+        {
+            tenants.push(tenant.no);
+            keys.push(&idempotency.key);
+        }
+    }
+    let mut known = Known::default();
+    if keys.is_empty() {
+        return Ok(known);
+    }
+    let rows = link
+        .query(
+            "SELECT i.tenant_no, i.key, i.fingerprint, v.id, v.type, v.created_at, v.deliveries \
+             FROM unnest($1::bigint[], $2::text[]) AS g (tenant_no, key) \
+             JOIN idempotency i ON i.tenant_no = g.tenant_no AND i.key = g.key \
+             JOIN events v ON v.id = i.event_id",
+            &[&tenants, &keys],
+        )
+        .await?;
+    for row in &rows {
+        let fingerprint: [u8; 32] = row
+            .get::<_, &[u8]>(2)
+            .try_into()
+            .map_err(|_| Fault::Unreadable("a fingerprint has another length".to_owned()))?;
+        let event = AcceptedEvent {
+            id: EventId(row.get::<_, Id>(3).0),
+            event_type: parse(row.get(4))?,
+            created_at: at(row.get(5)),
+            deliveries: read_list(row.get(6)),
+        };
+        let key = (row.get(0), row.get(1));
+        known.insert(key, (event, Fingerprint::from_bytes(fingerprint)));
+    }
+    Ok(known)
+}
+
+/// Adds rows to `events`.
+pub(super) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
+    ordering, test, type, content_type, idempotency_key, deliveries, payload) \
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
+    $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[])";
+
+/// Adds rows to `waiting`.
+pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
+    created_at, due, first_due, give_up_at, ordering, attempts, spent, status, trigger, type) \
+    SELECT id, event_id, endpoint_no, tenant_no, created_at, due, due, give_up_at, ordering, 0, 0, 0, \
+    0, type FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], \
+    $6::bigint[], $7::bigint[], $8::bigint[], $9::text[]) \
+    AS g (id, event_id, endpoint_no, tenant_no, created_at, due, give_up_at, ordering, type)";
+
+/// Adds rows to `idempotency`. One that is there already ends the transaction.
+pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[])";
+
+/// How many milliseconds an id lies ahead of a time, rounded up so that it seldom changes.
+fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
+    let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
+    match moments >> 12 {
+        0 => 0,
+        some => some.next_power_of_two() as i64,
+    }
+}

@@ -1,0 +1,87 @@
+//! The log of changes, as it is written.
+//!
+//! Whatever nodes keep in mind, tenants, endpoints, keys and replays, is changed only by whoever holds
+//! the directory's lock; each change gets the next number. So numbers follow the order of the commits, and
+//! a node that has read all up to a number has missed nothing before it. `changes` reads it.
+
+use posthaste_core::id::TenantId;
+
+use super::fault::Fault;
+use super::link::Link;
+use super::notice::{CHANGES, EVERYBODY};
+use crate::{Change, KeyHash};
+
+/// How many changes are kept for those who were away.
+pub(super) const MAX_CHANGES: i64 = 10_000;
+
+/// A change as it is stored.
+pub(super) fn written(change: &Change) -> (i16, String) {
+    match change {
+        Change::Tenant(tenant) => (0, tenant.to_string()),
+        Change::Endpoint(endpoint) => (1, endpoint.to_string()),
+        Change::Key(KeyHash(hash)) => {
+            let hex = hash.iter().map(|byte| format!("{byte:02x}"));
+            (2, hex.collect())
+        }
+        Change::Replay(replay) => (3, replay.to_string()),
+    }
+}
+
+/// A stored change; nothing if a later version made it.
+pub(super) fn read(kind: i16, id: &str) -> Option<Change> {
+    match kind {
+        0 => id.parse::<TenantId>().ok().map(Change::Tenant),
+        1 => id.parse().ok().map(Change::Endpoint),
+        2 => {
+            let byte = |place: usize| {
+                let digits = id.get(2 * place..2 * place + 2)?;
+                u8::from_str_radix(digits, 16).ok()
+            };
+            let mut hash = [0; 32];
+            for (place, to) in hash.iter_mut().enumerate() {
+                *to = byte(place)?;
+            }
+            Some(Change::Key(KeyHash(hash)))
+        }
+        3 => id.parse().ok().map(Change::Replay),
+        _ => None,
+    }
+}
+
+/// Writes changes down. Whoever does so holds the directory.
+pub(super) async fn append(link: &Link, changes: &[Change]) -> Result<(), Fault> {
+    let (kinds, ids): (Vec<i16>, Vec<String>) = changes.iter().map(written).unzip();
+    let count = changes.len() as i64;
+    link.execute(
+        "WITH last AS (UPDATE directory SET last_change = last_change + $3 RETURNING last_change), \
+         trimmed AS (DELETE FROM changes WHERE no <= (SELECT last_change FROM last) - $4) \
+         INSERT INTO changes (no, kind, id) SELECT last_change - $3 + place, kind, id \
+         FROM last, unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS c (kind, id, place)",
+        &[&kinds, &ids, &count, &MAX_CHANGES],
+    )
+    .await?;
+    link.execute("SELECT pg_notify($1, $2)", &[&EVERYBODY, &CHANGES])
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::id::{EndpointId, ReplayId};
+
+    #[test]
+    fn changes_read_as_they_were_written() {
+        for change in [
+            Change::Tenant("acme".parse().expect("a name")),
+            Change::Endpoint(EndpointId(77)),
+            Change::Key(KeyHash([0xa7; 32])),
+            Change::Replay(ReplayId(5)),
+        ] {
+            let (kind, id) = written(&change);
+            assert_eq!(read(kind, &id), Some(change));
+        }
+        assert_eq!(read(9, "x"), None);
+        assert_eq!(read(2, "zz"), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! What lies in columns: ids, words and times.
+
+use std::error::Error;
+
+use bytes::{BufMut, BytesMut};
+use posthaste_core::time::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use super::fault::Fault;
+use crate::codes::Coded;
+
+/// An id, as a `uuid`: 16 bytes whose order is the order of the ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Id(pub(super) u128);
+
+impl ToSql for Id {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_u128(self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Id {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Id, Box<dyn Error + Sync + Send>> {
+        Ok(Id(u128::from_be_bytes(raw.try_into()?)))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+}
+
+/// A word, as a `smallint`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code<T>(pub(super) T);
+
+impl<T: Coded + std::fmt::Debug> ToSql for Code<T> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_i16(i16::try_from(self.0.code())?);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::INT2
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a, T: Coded> FromSql<'a> for Code<T> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Code<T>, Box<dyn Error + Sync + Send>> {
+        let code = i64::from(i16::from_be_bytes(raw.try_into()?));
+        let word = T::decode(code);
+        word.map(Code)
+            .ok_or_else(|| format!("{code} is no word of this kind").into())
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::INT2
+    }
+}
+
+/// A time as it is stored. What lies beyond 292 million years is stored as that.
+pub(super) fn ms(at: Timestamp) -> i64 {
+    i64::try_from(at.0).unwrap_or(i64::MAX)
+}
+
+/// A stored time.
+pub(super) fn at(ms: i64) -> Timestamp {
+    Timestamp(ms.max(0) as u64)
+}
+
+/// A limit as SQL takes it.
+pub(super) fn most(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What was written as JSON.
+pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(|error| Fault::Unreadable(error.to_string()))
+}
+
+/// As JSON. Our own types can always be written so.
+pub(super) fn to_json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("what we store has a form in JSON")
+}
+
+/// What was written as text.
+pub(super) fn parse<T>(text: &str) -> Result<T, Fault>
+where
+    T: std::str::FromStr<Err: std::error::Error>,
+{
+    text.parse()
+        .map_err(|error: T::Err| Fault::Unreadable(error.to_string()))
+}

@@ -1,0 +1,106 @@
+//! What events carry, kept for a short while.
+//!
+//! A fetch brings what its deliveries carry, so that sending them needs no other read. What nobody asks for
+//! makes room for what came later.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::id::EventId;
+use posthaste_core::time::Timestamp;
+use rustc_hash::FxHashMap;
+
+use crate::Content;
+
+/// How many bytes are kept.
+const MAX_BYTES: usize = 16 * 1_024 * 1_024;
+/// What each costs besides its payload.
+const ENTRY_BYTES: usize = 256;
+
+/// An event's content, and when it was accepted.
+pub(super) type Carried = (Timestamp, Arc<Content>);
+
+/// The contents.
+#[derive(Default)]
+pub(super) struct Contents {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    contents: FxHashMap<EventId, Carried>,
+    /// The oldest first.
+    order: VecDeque<EventId>,
+    bytes: usize,
+}
+
+impl Contents {
+    /// What an event carries, if it is here.
+    pub(super) fn get(&self, event: EventId) -> Option<Carried> {
+        self.lock().contents.get(&event).cloned()
+    }
+
+    /// Whether it is here.
+    pub(super) fn has(&self, event: EventId) -> bool {
+        self.lock().contents.contains_key(&event)
+    }
+
+    /// Keeps what an event carries.
+    pub(super) fn keep(&self, event: EventId, carried: Carried) {
+        let cost = cost(&carried);
+        if cost > MAX_BYTES {
+            return;
+        }
+        let mut inner = self.lock();
+        if inner.contents.insert(event, carried).is_some() {
+            return;
+        }
+        inner.order.push_back(event);
+        inner.bytes += cost;
+        while inner.bytes > MAX_BYTES {
+            let oldest = inner.order.pop_front().expect("bytes are somebody's");
+            if let Some(gone) = inner.contents.remove(&oldest) {
+                inner.bytes -= self::cost(&gone);
+            }
+        }
+    }
+
+    /// What was here may have been removed.
+    pub(super) fn forget(&self) {
+        *self.lock() = Inner::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn cost((_, content): &Carried) -> usize {
+    ENTRY_BYTES + content.payload.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(bytes: usize) -> Carried {
+        let content = Content {
+            event_type: "a.b".parse().expect("a type"),
+            content_type: None,
+            payload: vec![0; bytes].into(),
+        };
+        (Timestamp(1), Arc::new(content))
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let contents = Contents::default();
+        for number in 0..20 {
+            contents.keep(EventId(number), carried(1_024 * 1_024));
+        }
+        assert!(!contents.has(EventId(0)) && contents.get(EventId(19)).is_some());
+        assert!(contents.lock().bytes <= MAX_BYTES);
+        contents.keep(EventId(99), carried(MAX_BYTES));
+        assert!(!contents.has(EventId(99)) && contents.has(EventId(19)));
+    }
+}

@@ -1,0 +1,154 @@
+//! What this node owns.
+//!
+//! The membership (`roster`) drives it: it registers this node, claims and releases shards, and says so
+//! here; the writer asks here whether what it is to write is its to write, and with which epoch the
+//! database has to agree. To take a shard: claim it in the database, then [`Holdings::grant`], then tell the
+//! node. To give one up: wait until nothing of it is under way, [`Holdings::revoke`], pass a barrier
+//! through the writer (an operation that does nothing), and then release it in the database.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::cluster::{SHARD_COUNT, Shard};
+use posthaste_core::id::EndpointId;
+
+use tokio::sync::Notify;
+
+use super::fault::Fault;
+use super::link::Link;
+use crate::NodeNo;
+
+/// How many slots the tally has.
+const SLOTS: u64 = 32;
+
+/// This node's number and shards.
+pub(super) struct Holdings {
+    inner: Mutex<Inner>,
+    fenced: Notify,
+}
+
+struct Inner {
+    me: NodeNo,
+    epochs: Vec<Option<i64>>,
+}
+
+impl Holdings {
+    /// Nothing yet.
+    pub(super) fn new(me: NodeNo) -> Holdings {
+        Holdings {
+            inner: Mutex::new(Inner {
+                me,
+                epochs: vec![None; usize::from(SHARD_COUNT)],
+            }),
+            fenced: Notify::new(),
+        }
+    }
+
+    /// This node.
+    pub(super) fn me(&self) -> NodeNo {
+        self.lock().me
+    }
+
+    /// The slot of the tally that this node counts in.
+    pub(super) fn slot(&self) -> i16 {
+        (self.me().0 % SLOTS) as i16
+    }
+
+    /// With which epoch this node owns a shard.
+    pub(super) fn epoch(&self, shard: Shard) -> Option<i64> {
+        self.lock().epochs[usize::from(shard.number())]
+    }
+
+    /// Whether this node owns an endpoint.
+    pub(super) fn owns(&self, endpoint: EndpointId) -> bool {
+        self.epoch(Shard::of(endpoint)).is_some()
+    }
+
+    /// The shards that this node owns.
+    pub(super) fn shards(&self) -> Vec<Shard> {
+        let inner = self.lock();
+        let owned = |shard: &Shard| inner.epochs[usize::from(shard.number())].is_some();
+        Shard::all().filter(owned).collect()
+    }
+
+    /// These are this node's, with these epochs.
+    pub(super) fn grant(&self, shards: &[(Shard, i64)]) {
+        let mut inner = self.lock();
+        for (shard, epoch) in shards {
+            inner.epochs[usize::from(shard.number())] = Some(*epoch);
+        }
+    }
+
+    /// These are not.
+    pub(super) fn revoke(&self, shards: &[Shard]) {
+        let mut inner = self.lock();
+        for shard in shards {
+            inner.epochs[usize::from(shard.number())] = None;
+        }
+    }
+
+    /// This node is another one from now on, and owns nothing.
+    pub(super) fn begin_anew(&self, me: NodeNo) {
+        let mut inner = self.lock();
+        inner.me = me;
+        inner.epochs.fill(None);
+    }
+
+    /// The database has refused what this node wrote as an owner: somebody has taken its place.
+    pub(super) fn tell_fenced(&self) {
+        self.fenced.notify_one();
+    }
+
+    /// Waits until that happens.
+    pub(super) async fn fenced(&self) {
+        self.fenced.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Registers this node.
+pub(super) async fn register(link: &Link, works: bool, name: &str) -> Result<NodeNo, Fault> {
+    let row = link
+        .query_one(
+            "WITH me AS (INSERT INTO nodes (no, role, name) \
+             VALUES (nextval('node_numbers'), $1, $2) RETURNING no), \
+             heart AS (INSERT INTO beats (node, beat) SELECT no, 0 FROM me) SELECT no FROM me",
+            &[&i16::from(works), &name],
+        )
+        .await?;
+    Ok(NodeNo(row.get::<_, i64>(0) as u64))
+}
+
+/// Claims at most so many shards that are nobody's.
+pub(super) async fn claim(link: &Link, me: NodeNo, most: i64) -> Result<Vec<(Shard, i64)>, Fault> {
+    let rows = link
+        .query(
+            "UPDATE shards SET owner = $1, epoch = epoch + 1 WHERE no IN \
+             (SELECT no FROM shards WHERE owner IS NULL ORDER BY no LIMIT $2 \
+             FOR UPDATE SKIP LOCKED) RETURNING no, epoch",
+            &[&(me.0 as i64), &most],
+        )
+        .await?;
+    let claimed = rows.iter().filter_map(|row| {
+        let shard = Shard::numbered(row.get::<_, i16>(0) as u16)?;
+        Some((shard, row.get(1)))
+    });
+    Ok(claimed.collect())
+}
+
+/// Gives up everything this node has, and its name.
+pub(super) async fn leave(link: &Link, me: NodeNo) -> Result<(), Fault> {
+    let me = me.0 as i64;
+    link.execute("DELETE FROM nodes WHERE no = $1", &[&me])
+        .await?;
+    link.execute("DELETE FROM beats WHERE node = $1", &[&me])
+        .await?;
+    link.execute(
+        "UPDATE shards SET owner = NULL, epoch = epoch + 1 WHERE owner = $1",
+        &[&me],
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,488 @@
+//! Many operations, a few statements.
+//!
+//! A batch is planned in memory, then written in one transaction that is sent in one go: a guard, an array
+//! statement for each kind of row, the commit. What the plan takes for granted is checked by the guard and
+//! by the statements themselves, and ends the transaction if it does not hold; then the plan is made anew,
+//! with what was learnt.
+
+use posthaste_core::cluster::Shard;
+use posthaste_core::id::{DeliveryId, EndpointId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::accept::{self, Acceptance, Desk, Known};
+use super::columns::Id;
+use super::fault::{Fault, Verdict};
+use super::link::Link;
+use super::operation::{Accepting, Recording};
+use super::partitions::Day;
+use super::pipeline::Pipeline;
+use super::record::{self, Recorded};
+use super::scene::{GUARD, Scene};
+use super::schema::meta;
+use super::tally::{self, Tally};
+use super::tidings;
+use super::writer::{MAX_TRIES, Writer};
+use crate::{HandedOver, Ingest, StoreError, Written};
+
+/// After a key was found that is stored already, so many batches look for theirs first.
+const WARY_BATCHES: u32 = 64;
+/// Of how many endpoints the number is remembered.
+const MAX_NUMBERS: usize = 200_000;
+/// Keeps a number that only grows.
+const RAISE: &str = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
+
+/// Hot operations that go together.
+#[derive(Default)]
+pub(super) struct Batch {
+    accepts: Vec<Accepting>,
+    records: Vec<Recording>,
+    recorded: FxHashSet<DeliveryId>,
+    /// Records that came too late, or that are not this node's to write.
+    superseded: FxHashSet<DeliveryId>,
+}
+
+impl Batch {
+    /// Adds events to be accepted.
+    pub(super) fn accept(&mut self, accepting: Accepting) {
+        self.accepts.push(accepting);
+    }
+
+    /// Whether it has an attempt of the same delivery: the second must see the first.
+    pub(super) fn records_already(&self, recording: &Recording) -> bool {
+        self.recorded.contains(&recording.attempt.delivery.id())
+    }
+
+    /// Adds an attempt.
+    pub(super) fn record(&mut self, recording: Recording) {
+        self.recorded.insert(recording.attempt.delivery.id());
+        self.records.push(recording);
+    }
+
+    fn len(&self) -> usize {
+        self.accepts.len() + self.records.len()
+    }
+
+    /// Nothing of it was done.
+    fn refuse(self, why: &StoreError) {
+        for accepting in self.accepts {
+            accepting.reply.give(Err(why.clone()));
+        }
+        for recording in self.records {
+            recording.reply.give(Err(why.clone()));
+        }
+    }
+
+    fn answer(self, ingests: Vec<Ingest>) {
+        for (accepting, ingest) in self.accepts.into_iter().zip(ingests) {
+            accepting.reply.give(Ok(ingest));
+        }
+        for recording in self.records {
+            let late = self.superseded.contains(&recording.attempt.delivery.id());
+            recording.reply.give(Ok(if late {
+                Written::Superseded
+            } else {
+                Written::Applied
+            }));
+        }
+    }
+
+    /// Each by itself.
+    fn one_by_one(self) -> Vec<Batch> {
+        let mut singles = Vec::new();
+        for accepting in self.accepts {
+            let mut single = Batch::default();
+            single.accept(accepting);
+            singles.push(single);
+        }
+        for recording in self.records {
+            let mut single = Batch::default();
+            single.record(recording);
+            singles.push(single);
+        }
+        singles
+    }
+
+    /// The records that are to be written.
+    fn current(&self) -> impl Iterator<Item = &Recording> {
+        let late = &self.superseded;
+        let records = self.records.iter();
+        records.filter(move |it| !late.contains(&it.attempt.delivery.id()))
+    }
+
+    fn drop_if(&mut self, late: impl Fn(&Recording) -> bool) {
+        for recording in &self.records {
+            if late(recording) {
+                self.superseded.insert(recording.attempt.delivery.id());
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Writes a batch, and answers everybody in it.
+    pub(super) async fn write_hot(&mut self, mut batch: Batch) {
+        if batch.len() == 0 {
+            return;
+        }
+        for _ in 0..MAX_TRIES {
+            if let Err(why) = self.connect().await {
+                return batch.refuse(&why);
+            }
+            let fault = match self.try_hot(&mut batch).await {
+                Ok((ingests, handed_over)) => {
+                    if !handed_over.is_empty() {
+                        self.hand_over.accepted(handed_over);
+                    }
+                    return batch.answer(ingests);
+                }
+                Err(fault) => fault,
+            };
+            self.roll_back(&fault).await;
+            let again = match fault.verdict() {
+                Verdict::Outdated => {
+                    self.scene.routes.mark_stale();
+                    Ok(())
+                }
+                Verdict::Duplicate => {
+                    self.wary = WARY_BATCHES;
+                    Ok(())
+                }
+                Verdict::InTheWay | Verdict::NoPartition => Ok(()),
+                Verdict::Fenced => {
+                    self.scene.holdings.tell_fenced();
+                    drop_lost_shards(&self.scene, &mut batch).await
+                }
+                Verdict::Superseded => drop_moved(&self.scene.link, &mut batch).await,
+                Verdict::Lost | Verdict::Guilty => Err(fault),
+            };
+            match again {
+                Ok(()) => {}
+                Err(fault) if fault.verdict() == Verdict::Lost || batch.len() == 1 => {
+                    return batch.refuse(&fault.into_store_error());
+                }
+                Err(_) => break,
+            }
+        }
+        if batch.len() == 1 {
+            let why = "others were in the way for too long".to_owned();
+            return batch.refuse(&StoreError::Unavailable(why));
+        }
+        // One of them is at fault, and only that one must fail.
+        for single in batch.one_by_one() {
+            Box::pin(self.write_hot(single)).await;
+        }
+    }
+
+    /// Plans a batch and commits it.
+    async fn try_hot(
+        &mut self,
+        batch: &mut Batch,
+    ) -> Result<(Vec<Ingest>, Vec<HandedOver>), Fault> {
+        let link = self.scene.link.clone();
+        if self.scene.routes.is_stale() {
+            self.scene
+                .routes
+                .catch_up(&link, &self.scene.settings)
+                .await?;
+        }
+        let holdings = self.scene.holdings.clone();
+        batch.drop_if(|it| !holdings.owns(it.attempt.delivery.facts().endpoint));
+        let known = self.known_keys(&link, batch).await?;
+        let numbers = self.numbers(&link, batch).await?;
+        let mut tally = Tally::default();
+        let mut recorded = Recorded::default();
+        for it in batch.current() {
+            let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
+            recorded.add(&mut tally, it.now, endpoint_no, &it.attempt, &it.detail);
+        }
+        let mut accepted = Acceptance::default();
+        let mut desk = Desk {
+            routes: &self.scene.routes,
+            mint: &mut self.scene.mint,
+            tally: &mut tally,
+            known,
+        };
+        for accepting in &batch.accepts {
+            accepted.add(&mut desk, accepting);
+        }
+        make_partitions(&mut self.scene, &accepted).await?;
+        let leads = self.scene.leads;
+        commit(&self.scene, batch, &accepted, &recorded, &tally).await?;
+        self.scene.leads = (leads.0.max(accepted.leads.0), leads.1.max(accepted.leads.1));
+        let floors = &self.scene.floors;
+        for (endpoint, due) in accepted.work.iter() {
+            floors.lower(endpoint, due);
+        }
+        for it in batch.current() {
+            if let Some(due) = it.attempt.delivery.wanted_at() {
+                floors.lower(it.attempt.delivery.facts().endpoint, due);
+            }
+        }
+        let own = accepted.own(|endpoint| holdings.owns(endpoint));
+        Ok((std::mem::take(&mut accepted.answers), own))
+    }
+
+    /// What is stored under the keys of a batch, if it is likely that something is.
+    async fn known_keys(&mut self, link: &Link, batch: &Batch) -> Result<Known, Fault> {
+        if self.wary == 0 || batch.accepts.is_empty() {
+            return Ok(Known::default());
+        }
+        self.wary -= 1;
+        accept::look_up(link, &self.scene.routes, &batch.accepts).await
+    }
+
+    /// The numbers of the endpoints that records are about. A number never changes.
+    async fn numbers(
+        &mut self,
+        link: &Link,
+        batch: &Batch,
+    ) -> Result<FxHashMap<EndpointId, i64>, Fault> {
+        let known = &mut self.scene.numbers;
+        let mut numbers = FxHashMap::default();
+        let mut missing: Vec<Id> = Vec::new();
+        for it in batch.current() {
+            let endpoint = it.attempt.delivery.facts().endpoint;
+            match known.get(&endpoint) {
+                Some(no) => {
+                    numbers.insert(endpoint, *no);
+                }
+                None => missing.push(Id(endpoint.0)),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(numbers);
+        }
+        if known.len() >= MAX_NUMBERS {
+            known.clear();
+        }
+        let sql = "SELECT id, no FROM endpoints WHERE id = ANY ($1)";
+        for row in link.query(sql, &[&missing]).await? {
+            let endpoint = EndpointId(row.get::<_, Id>(0).0);
+            known.insert(endpoint, row.get(1));
+            numbers.insert(endpoint, row.get(1));
+        }
+        if missing
+            .iter()
+            .any(|id| !numbers.contains_key(&EndpointId(id.0)))
+        {
+            return Err(Fault::Unreadable(
+                "a record is about an endpoint that never was".to_owned(),
+            ));
+        }
+        Ok(numbers)
+    }
+}
+
+/// There are partitions for whatever is new.
+async fn make_partitions(scene: &mut Scene, accepted: &Acceptance<'_>) -> Result<(), Fault> {
+    let missing = |day: &&Day| !scene.partitions.has(**day);
+    let missing: Vec<Day> = accepted.days.iter().filter(missing).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    scene.link.batch("BEGIN").await?;
+    for day in missing {
+        scene.partitions.make(&scene.link, day).await?;
+    }
+    scene.link.batch("COMMIT").await
+}
+
+/// Writes it all in one transaction, sent in one go.
+async fn commit(
+    scene: &Scene,
+    batch: &Batch,
+    accepted: &Acceptance<'_>,
+    recorded: &Recorded,
+    tally: &Tally,
+) -> Result<(), Fault> {
+    let link = &*scene.link;
+    let counted = tally.columns();
+    let told = accepted
+        .work
+        .columns(|endpoint| scene.holdings.owns(endpoint));
+    let tell = tidings::tell();
+    // What is not prepared yet is prepared before anything is sent, for that takes an answer.
+    let mut statements = vec![GUARD];
+    let events = !accepted.events.ids.is_empty();
+    let waits = !accepted.waiting.ids.is_empty();
+    let keys = !accepted.keys.keys.is_empty();
+    let (end, wait_on) = (
+        !recorded.ended.ids.is_empty(),
+        !recorded.waiting.ids.is_empty(),
+    );
+    let (healths, notices) = (
+        !recorded.healths.is_empty(),
+        !recorded.notices.at.is_empty(),
+    );
+    let raised = [
+        (meta::EVENT_LEAD, accepted.leads.0, scene.leads.0),
+        (meta::DELIVERY_LEAD, accepted.leads.1, scene.leads.1),
+    ];
+    let raise = raised.iter().any(|(_, lead, known)| lead > known);
+    for (wanted, sql) in [
+        (keys, accept::INSERT_KEYS),
+        (events, accept::INSERT_EVENTS),
+        (waits, accept::INSERT_WAITING),
+        (told.is_some(), &*tell),
+        (end, record::END),
+        (wait_on, record::WAIT_ON),
+        (healths, record::REMEMBER),
+        (notices, record::NOTICE),
+        (counted.is_some(), tally::COUNT),
+        (raise, RAISE),
+    ] {
+        if wanted {
+            statements.push(sql);
+        }
+    }
+    for sql in statements {
+        link.statement(sql).await?;
+    }
+    let mut pipeline = Pipeline::default();
+    pipeline.then(link.batch("BEGIN"));
+    pipeline.then(guard(scene, batch));
+    if keys {
+        pipeline.then(insert_keys(link, &accepted.keys));
+    }
+    if events {
+        pipeline.then(insert_events(link, &accepted.events));
+    }
+    if waits {
+        pipeline.then(insert_waiting(link, &accepted.waiting));
+    }
+    if end {
+        pipeline.then(record::end(link, &recorded.ended));
+    }
+    if wait_on {
+        pipeline.then(record::wait_on(link, &recorded.waiting));
+    }
+    if healths {
+        pipeline.then(record::remember(link, &recorded.healths));
+    }
+    if notices {
+        pipeline.then(record::keep_notices(link, &recorded.notices));
+    }
+    if let Some((endpoints, waiting, dead)) = &counted {
+        let slot = scene.holdings.slot();
+        pipeline.then(async move {
+            link.execute(tally::COUNT, &[endpoints, waiting, dead, &slot])
+                .await?;
+            Ok(())
+        });
+    }
+    for (name, lead, known) in raised {
+        if lead > known {
+            pipeline.then(async move {
+                link.execute(RAISE, &[&name, &lead]).await?;
+                Ok(())
+            });
+        }
+    }
+    if let Some((shards, ids, dues)) = &told {
+        let (me, tell) = (scene.holdings.me().0 as i64, &*tell);
+        pipeline.then(async move {
+            link.execute(tell, &[shards, ids, dues, &me]).await?;
+            Ok(())
+        });
+    }
+    pipeline.then(link.batch("COMMIT"));
+    pipeline.await
+}
+
+/// Checks what the plan takes for granted: the directory, if it routes; this node's shards, if it records.
+async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
+    let known = (!batch.accepts.is_empty()).then(|| scene.routes.known());
+    let mut held: FxHashMap<i16, i64> = FxHashMap::default();
+    for it in batch.current() {
+        let shard = Shard::of(it.attempt.delivery.facts().endpoint);
+        let epoch = scene.holdings.epoch(shard).unwrap_or(-1);
+        held.insert(shard.number() as i16, epoch);
+    }
+    let me = (!held.is_empty()).then(|| scene.holdings.me().0 as i64);
+    let (shards, epochs): (Vec<i16>, Vec<i64>) = held.into_iter().unzip();
+    scene
+        .link
+        .execute(GUARD, &[&known, &me, &shards, &epochs])
+        .await?;
+    Ok(())
+}
+
+async fn insert_keys(link: &Link, it: &accept::KeyColumns<'_>) -> Result<(), Fault> {
+    let sql = accept::INSERT_KEYS;
+    link.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
+        .await?;
+    Ok(())
+}
+
+async fn insert_events(link: &Link, it: &accept::EventColumns<'_>) -> Result<(), Fault> {
+    link.execute(
+        accept::INSERT_EVENTS,
+        &[
+            &it.ids,
+            &it.tenants,
+            &it.created,
+            &it.deliver_at,
+            &it.orderings,
+            &it.tests,
+            &it.types,
+            &it.content_types,
+            &it.keys,
+            &it.deliveries,
+            &it.payloads,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn insert_waiting(link: &Link, it: &accept::WaitingColumns<'_>) -> Result<(), Fault> {
+    link.execute(
+        accept::INSERT_WAITING,
+        &[
+            &it.ids,
+            &it.events,
+            &it.endpoints,
+            &it.tenants,
+            &it.created,
+            &it.dues,
+            &it.give_ups,
+            &it.orderings,
+            &it.types,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Drops the records of shards that the database says are not this node's.
+async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault> {
+    let me = scene.holdings.me().0 as i64;
+    let sql = "SELECT s.no, s.epoch FROM shards s JOIN nodes n ON n.no = s.owner WHERE n.no = $1";
+    let rows = scene.link.query(sql, &[&me]).await?;
+    let owned: FxHashMap<i16, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    batch.drop_if(|it| {
+        let shard = Shard::of(it.attempt.delivery.facts().endpoint);
+        let epoch = scene.holdings.epoch(shard);
+        epoch.is_none() || owned.get(&(shard.number() as i16)).copied() != epoch
+    });
+    Ok(())
+}
+
+/// Drops the records of deliveries that do not stand where they stood.
+async fn drop_moved(link: &Link, batch: &mut Batch) -> Result<(), Fault> {
+    let ids: Vec<Id> = batch
+        .current()
+        .map(|it| Id(it.attempt.delivery.id().0))
+        .collect();
+    let sql = "SELECT id, attempts FROM waiting WHERE id = ANY ($1)";
+    let rows = link.query(sql, &[&ids]).await?;
+    let stand: FxHashMap<u128, i32> = rows
+        .iter()
+        .map(|row| (row.get::<_, Id>(0).0, row.get(1)))
+        .collect();
+    batch.drop_if(|it| {
+        let facts = it.attempt.delivery.facts();
+        stand.get(&facts.id.0).map(|attempts| attempts + 1) != Some(facts.attempts as i32)
+    });
+    Ok(())
+}

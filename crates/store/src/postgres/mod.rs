@@ -1,0 +1,65 @@
+//! The store for several machines: a PostgreSQL database that nodes share.
+//!
+//! ```text
+//!  calls ─▶ queue ─▶ writer ─▶ one pipeline: BEGIN · guard · arrays · COMMIT ─▶ hand-over ─▶ answers
+//!                      │  routes and mint in memory; what is cold runs in its place, a transaction each
+//!  calls ─▶ desks ─▶ readers ─▶ a snapshot ─▶ answer
+//!  holdings: which shards are ours, and by which epoch ◀─ the membership
+//! ```
+//!
+//! Everything runs on one thread of its own, with all connections. What an event that is delivered at once
+//! costs: its row, a row of `waiting` that comes and goes, and a row of `ended`; a handful of statements for
+//! all that gathered, whatever their number.
+//!
+//! # Promises, beside those of [`Store`](crate::Store)
+//!
+//! 1. **Exact routing.** A batch is committed only if the directory is still as this node knew it when it
+//!    routed; otherwise it is routed anew.
+//! 2. **No owner's word after its time.** What is written as an owner is written only if this node is not
+//!    fenced off and still owns the shards, checked in the same transaction.
+//! 3. **Nothing is lost with a connection.** What was not answered may or may not be on disk; whoever asked is
+//!    told that it is not known, and may ask again.
+
+#![allow(dead_code, reason = "the engine is being put together")]
+
+mod accept;
+mod changelog;
+mod columns;
+mod contents;
+mod dial;
+mod directory;
+mod endpoints;
+mod events;
+mod fault;
+mod figures;
+mod floors;
+mod holdings;
+mod hot;
+mod link;
+mod lists;
+mod notice;
+mod open;
+mod operation;
+mod partitions;
+mod pipeline;
+mod queue;
+mod readers;
+mod record;
+mod replays;
+mod reply;
+mod routes;
+mod rows;
+mod scene;
+mod schema;
+mod settings;
+mod store;
+mod tally;
+mod thread;
+mod tidings;
+mod tidy;
+mod work;
+mod writer;
+
+pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
+pub use settings::{DEFAULT_LEASE, Pauses, PostgresSettings};
+pub use store::PostgresStore;

@@ -1,0 +1,128 @@
+//! Opening a database: whether we may, whose it is, and which format it has.
+
+use tokio_postgres::error::SqlState;
+
+use super::dial::ServerUrl;
+use super::fault::Fault;
+use super::link::{Link, OLDEST_SERVER, Unlinked};
+use super::schema::{FORMAT, STEPS, lock, meta};
+use crate::OpenError;
+
+/// Brings the database into the newest format. Several nodes may do so at once: one does, the others
+/// wait for it.
+pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
+    let found = format(link).await.map_err(|fault| explain(url, &fault))?;
+    if found == FORMAT {
+        return Ok(());
+    }
+    let migrated = async {
+        link.batch("BEGIN").await?;
+        link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
+            .await?;
+        let found = format(link).await?;
+        for step in found..FORMAT {
+            link.batch(STEPS[step as usize]).await?;
+            let sql = format!(
+                "UPDATE meta SET value = {} WHERE name = '{}'",
+                step + 1,
+                meta::FORMAT
+            );
+            link.batch(&sql).await?;
+        }
+        link.batch("COMMIT").await?;
+        Ok(found)
+    };
+    let found = match migrated.await {
+        Ok(found) => found,
+        Err(fault) => {
+            // The connection may be gone; then there is nothing to roll back.
+            let _ = link.batch("ROLLBACK").await;
+            return Err(explain(url, &fault));
+        }
+    };
+    if found > FORMAT {
+        return Err(OpenError::DatabaseTooNew {
+            server: url.to_string(),
+            found,
+            known: FORMAT,
+        });
+    }
+    Ok(())
+}
+
+/// Which format the database has; 0 if it is not ours yet.
+async fn format(link: &Link) -> Result<u32, Fault> {
+    let row = link
+        .query_one("SELECT to_regclass('meta') IS NOT NULL", &[])
+        .await?;
+    if !row.get::<_, bool>(0) {
+        return Ok(0);
+    }
+    let sql = "SELECT value FROM meta WHERE name = $1";
+    let row = link.query_opt(sql, &[&meta::FORMAT]).await?;
+    Ok(row.map_or(0, |row| row.get::<_, i64>(0) as u32))
+}
+
+/// Why there is no connection, as the operator should hear it.
+pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &Unlinked) -> OpenError {
+    let server = url.to_string();
+    match unlinked {
+        Unlinked::Unreachable { why, .. } => OpenError::Unreachable {
+            server,
+            why: why.clone(),
+        },
+        Unlinked::Refused(fault) => explain(url, fault),
+        Unlinked::Standby(_) => OpenError::Server {
+            server,
+            why: format!("{unlinked}; name the primary in the URL"),
+        },
+        Unlinked::TooOld(version) => OpenError::ServerTooOld {
+            server,
+            found: version / 10_000,
+            needed: OLDEST_SERVER / 10_000,
+        },
+    }
+}
+
+/// What went wrong, as the operator should hear it.
+pub(super) fn explain(url: &ServerUrl, fault: &Fault) -> OpenError {
+    let server = url.to_string();
+    let user = url.user().to_owned();
+    let why = fault.to_string();
+    let state = match fault {
+        Fault::Server(error) => error.code(),
+        Fault::Unreadable(_) | Fault::Refused(_) => None,
+    };
+    match state {
+        Some(state) if is_refusal(state) => OpenError::WrongPassword { server, user, why },
+        Some(state) if *state == SqlState::INVALID_CATALOG_NAME => OpenError::NoSuchDatabase {
+            server,
+            database: url.database().to_owned(),
+        },
+        Some(state) if *state == SqlState::INSUFFICIENT_PRIVILEGE => {
+            OpenError::LacksRights { server, user, why }
+        }
+        Some(state) if is_taken(state) => OpenError::ForeignDatabase { server, why },
+        None if !url.has_password() && why.contains("password missing") => {
+            OpenError::WrongPassword { server, user, why }
+        }
+        Some(_) | None => OpenError::Server { server, why },
+    }
+}
+
+fn is_refusal(state: &SqlState) -> bool {
+    [
+        SqlState::INVALID_PASSWORD,
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+    ]
+    .contains(state)
+}
+
+fn is_taken(state: &SqlState) -> bool {
+    [
+        SqlState::DUPLICATE_TABLE,
+        SqlState::DUPLICATE_OBJECT,
+        SqlState::UNDEFINED_COLUMN,
+    ]
+    .contains(state)
+}

@@ -1,0 +1,146 @@
+//! A day's rows lie together, so that old days can be dropped as a whole.
+//!
+//! Events, ended deliveries and attempts are partitioned by the day of their ids, by UTC. Whoever writes
+//! makes the partitions of its day and of the next; several nodes may do so at once.
+
+use posthaste_core::id::first_moment;
+use posthaste_core::time::{Span, Timestamp};
+use rustc_hash::FxHashSet;
+
+use super::fault::Fault;
+use super::link::Link;
+use super::schema::lock;
+
+/// What is partitioned.
+pub(super) const PARTITIONED: [&str; 3] = ["events", "ended", "attempts"];
+/// How long a day is.
+const DAY: Span = Span::from_days(1);
+
+/// A day, counted from the first of 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Day(u64);
+
+impl Day {
+    /// The day of an id.
+    pub(super) fn of(id: u128) -> Day {
+        Day::at(Timestamp((id >> 80) as u64))
+    }
+
+    /// The day of a time.
+    pub(super) fn at(at: Timestamp) -> Day {
+        Day(at.0 / DAY.as_millis())
+    }
+
+    /// The next.
+    pub(super) fn next(self) -> Day {
+        Day(self.0 + 1)
+    }
+
+    /// When it begins.
+    pub(super) fn begins(self) -> Timestamp {
+        Timestamp(self.0.saturating_mul(DAY.as_millis()))
+    }
+
+    /// The least id of it.
+    pub(super) fn first_id(self) -> u128 {
+        // Without version and variant, so that it is less than all of them.
+        u128::from(first_moment(self.begins()) >> 12) << 80
+    }
+
+    /// The name of a table's partition.
+    pub(super) fn partition(self, table: &str) -> String {
+        let date = self.begins().to_string();
+        let digits = date.bytes().take_while(|byte| *byte != b'T');
+        let digits = digits.filter(u8::is_ascii_digit).map(char::from);
+        format!("{table}_{}", digits.collect::<String>())
+    }
+}
+
+/// Which partitions are known to be there.
+#[derive(Debug, Default)]
+pub(super) struct Partitions {
+    known: FxHashSet<Day>,
+}
+
+impl Partitions {
+    /// Whether a day and the next are known to have partitions.
+    pub(super) fn has(&self, day: Day) -> bool {
+        self.known.contains(&day) && self.known.contains(&day.next())
+    }
+
+    /// Makes the partitions of a day and of the next, within a transaction.
+    pub(super) async fn make(&mut self, link: &Link, day: Day) -> Result<(), Fault> {
+        if self.has(day) {
+            return Ok(());
+        }
+        link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
+            .await?;
+        for day in [day, day.next()] {
+            if self.known.contains(&day) {
+                continue;
+            }
+            for table in PARTITIONED {
+                make_one(link, table, day).await?;
+            }
+            self.known.insert(day);
+        }
+        Ok(())
+    }
+
+    /// Some may have been dropped, or never came to be.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// Makes one, if it is not there. It is made apart and then attached, which keeps nobody waiting.
+async fn make_one(link: &Link, table: &str, day: Day) -> Result<(), Fault> {
+    let name = day.partition(table);
+    let row = link
+        .query_one("SELECT to_regclass($1) IS NOT NULL", &[&name])
+        .await?;
+    if row.get(0) {
+        return Ok(());
+    }
+    let (from, to) = (uuid(day.first_id()), uuid(day.next().first_id()));
+    link.batch(&format!(
+        "CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES \
+         INCLUDING STORAGE); \
+         ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{from}') TO ('{to}')"
+    ))
+    .await
+}
+
+/// An id as SQL writes it.
+fn uuid(id: u128) -> String {
+    let hex = format!("{id:032x}");
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::id::id_of;
+
+    #[test]
+    fn a_day_holds_its_ids_and_no_others() {
+        let noon = Timestamp(1_794_744_000_250);
+        let day = Day::at(noon);
+        assert_eq!(day.partition("events"), "events_20261115");
+        let id = id_of(first_moment(noon), 77);
+        assert_eq!(Day::of(id), day);
+        assert!(day.first_id() < id && id < day.next().first_id());
+        let least = id_of(first_moment(day.begins()), 0);
+        assert!(day.first_id() < least);
+        let last = Timestamp(day.next().begins().0 - 1);
+        assert!(id_of(first_moment(last) | 0xfff, u64::MAX) < day.next().first_id());
+        assert_eq!(uuid(1), "00000000-0000-0000-0000-000000000001");
+    }
+}

@@ -1,0 +1,458 @@
+//! Writing down what became of deliveries.
+//!
+//! Attempts come in batches, as columns; what takes more than that, calling off, disabling, asking for
+//! another attempt and sweeping, is cold.
+
+use std::sync::Arc;
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::{Health, Standing};
+use posthaste_core::time::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::json;
+
+use super::columns::{Code, Id, most, ms, to_json};
+use super::endpoints;
+use super::fault::Fault;
+use super::link::Link;
+use super::rows::{self, failed_with, granted, standing_of};
+use super::scene::Scene;
+use super::tally::Tally;
+use crate::codes::Coded;
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
+
+/// The most notices that are kept.
+const MAX_NOTICES: i64 = 100_000;
+
+/// What a batch of attempts comes to.
+#[derive(Default)]
+pub(super) struct Recorded {
+    pub(super) ended: EndedColumns,
+    pub(super) waiting: WaitingColumns,
+    pub(super) healths: FxHashMap<i64, Health>,
+    pub(super) notices: NoticeColumns,
+}
+
+/// Deliveries that have ended.
+#[derive(Default)]
+pub(super) struct EndedColumns {
+    pub(super) ids: Vec<Id>,
+    pub(super) attempts: Vec<i32>,
+    pub(super) spent: Vec<i32>,
+    pub(super) at: Vec<i64>,
+    pub(super) statuses: Vec<i16>,
+    pub(super) reasons: Vec<Option<i16>>,
+    pub(super) kinds: Vec<Option<i16>>,
+    pub(super) delays: Vec<Option<i64>>,
+    pub(super) granted: Vec<Option<String>>,
+    pub(super) last: Vec<String>,
+}
+
+/// Deliveries that wait on.
+#[derive(Default)]
+pub(super) struct WaitingColumns {
+    pub(super) ids: Vec<Id>,
+    pub(super) attempts: Vec<i32>,
+    pub(super) spent: Vec<i32>,
+    pub(super) due: Vec<i64>,
+    pub(super) statuses: Vec<i16>,
+    pub(super) triggers: Vec<i16>,
+    pub(super) kinds: Vec<Option<i16>>,
+    pub(super) delays: Vec<Option<i64>>,
+    pub(super) granted: Vec<Option<String>>,
+    pub(super) last: Vec<String>,
+}
+
+/// News about endpoints.
+#[derive(Default)]
+pub(super) struct NoticeColumns {
+    pub(super) endpoints: Vec<i64>,
+    pub(super) at: Vec<i64>,
+    pub(super) names: Vec<&'static str>,
+    pub(super) details: Vec<String>,
+}
+
+fn code<T: Coded>(word: T) -> i16 {
+    word.code() as i16
+}
+
+impl Recorded {
+    /// Adds an attempt, to an endpoint of this number.
+    pub(super) fn add(
+        &mut self,
+        tally: &mut Tally,
+        now: Timestamp,
+        endpoint_no: i64,
+        attempt: &AttemptRecord,
+        detail: &AttemptDetail,
+    ) {
+        let after = &attempt.delivery;
+        let facts = after.facts();
+        let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
+        let kind = failed_with(after, entry.error_kind).map(code);
+        let (status, due, trigger) = standing_of(after);
+        let delay = facts.previous_delay.map(|delay| delay.as_millis() as i64);
+        let (id, last) = (Id(facts.id.0), to_json(&entry));
+        let (attempts, spent) = (facts.attempts as i32, facts.spent as i32);
+        match due {
+            None => {
+                let to = &mut self.ended;
+                let state = after.state();
+                to.ids.push(id);
+                to.attempts.push(attempts);
+                to.spent.push(spent);
+                to.at.push(state.ended_at().map_or(0, ms));
+                to.statuses.push(code(status));
+                to.reasons.push(state.dead_reason().map(code));
+                to.kinds.push(kind);
+                to.delays.push(delay);
+                to.granted.push(granted(facts));
+                to.last.push(last);
+                tally.count(
+                    endpoint_no,
+                    Some(crate::codes::RowStatus::Pending),
+                    Some(status),
+                );
+            }
+            Some(due) => {
+                let to = &mut self.waiting;
+                to.ids.push(id);
+                to.attempts.push(attempts);
+                to.spent.push(spent);
+                to.due.push(due);
+                to.statuses.push(code(status));
+                to.triggers.push(code(trigger));
+                to.kinds.push(kind);
+                to.delays.push(delay);
+                to.granted.push(granted(facts));
+                to.last.push(last);
+            }
+        }
+        if let Some(health) = &attempt.health {
+            let known = self.healths.get(&endpoint_no);
+            if known.is_none_or(|known| known.revision < health.revision) {
+                self.healths.insert(endpoint_no, health.clone());
+            }
+        }
+        for news in &attempt.news {
+            self.notices.endpoints.push(endpoint_no);
+            self.notices.at.push(ms(now));
+            self.notices.names.push(news.name());
+            self.notices.details.push(to_json(&detail_of(*news)));
+        }
+    }
+}
+
+fn detail_of(news: News) -> serde_json::Value {
+    match news {
+        News::BreakerTripped(reason) => json!({ "reason": reason }),
+        News::Recovered => json!({}),
+        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+    }
+}
+
+/// Moves deliveries that have ended. One that does not stand where it stood ends the transaction.
+pub(super) const END: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
+    $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::text[], \
+    $10::text[]) AS g (id, attempts, spent, ended_at, status, reason, kind, delay_ms, granted, last) \
+    WHERE w.id = g.id AND w.attempts = g.attempts - 1 \
+    RETURNING w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, g.ended_at, w.first_due, \
+    w.give_up_at, g.delay_ms, w.ordering, g.attempts, g.spent, g.status, g.reason, g.kind, w.type, \
+    g.granted, g.last), \
+    kept AS (INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, ended_at, first_due, \
+    give_up_at, delay_ms, ordering, attempts, spent, status, reason, kind, type, granted, last) \
+    SELECT * FROM gone) \
+    SELECT demand(count(*) = cardinality($1)) FROM gone";
+
+/// Changes deliveries that wait on, and keeps their attempts. One that does not stand where it stood ends
+/// the transaction.
+pub(super) const WAIT_ON: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
+    spent = g.spent, due = g.due, status = g.status, trigger = g.trigger, kind = g.kind, \
+    delay_ms = g.delay_ms, granted = g.granted, last = g.last \
+    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], \
+    $7::smallint[], $8::bigint[], $9::text[], $10::text[]) \
+    AS g (id, attempts, spent, due, status, trigger, kind, delay_ms, granted, last) \
+    WHERE w.id = g.id AND w.attempts = g.attempts - 1 RETURNING w.id, w.attempts, w.last), \
+    kept AS (INSERT INTO attempts (delivery_id, number, entry) SELECT * FROM moved) \
+    SELECT demand(count(*) = cardinality($1)) FROM moved";
+
+/// Writes healths that are newer than what is stored, sorted by endpoint.
+pub(super) const REMEMBER: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[]) \
+    ON CONFLICT (endpoint_no) DO UPDATE SET revision = excluded.revision, tripped = excluded.tripped, \
+    health = excluded.health WHERE h.revision < excluded.revision";
+
+/// Keeps notices, numbered in the order of their commits, and drops the oldest.
+pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1) \
+    WHERE name = 'last_notice' RETURNING value), \
+    dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
+    INSERT INTO notices (number, endpoint_no, at, name, detail) \
+    SELECT value - cardinality($1) + place, endpoint_no, at, name, detail FROM last, \
+    unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
+    WITH ORDINALITY AS n (endpoint_no, at, name, detail, place)";
+
+/// Sends what is to be moved.
+pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
+    link.execute(
+        END,
+        &[
+            &it.ids,
+            &it.attempts,
+            &it.spent,
+            &it.at,
+            &it.statuses,
+            &it.reasons,
+            &it.kinds,
+            &it.delays,
+            &it.granted,
+            &it.last,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Sends what waits on.
+pub(super) async fn wait_on(link: &Link, it: &WaitingColumns) -> Result<(), Fault> {
+    link.execute(
+        WAIT_ON,
+        &[
+            &it.ids,
+            &it.attempts,
+            &it.spent,
+            &it.due,
+            &it.statuses,
+            &it.triggers,
+            &it.kinds,
+            &it.delays,
+            &it.granted,
+            &it.last,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Sends healths.
+pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> Result<(), Fault> {
+    let mut sorted: Vec<(&i64, &Health)> = healths.iter().collect();
+    sorted.sort_unstable_by_key(|(no, _)| **no);
+    let numbers: Vec<i64> = sorted.iter().map(|(no, _)| **no).collect();
+    let revisions: Vec<i64> = sorted.iter().map(|(_, it)| it.revision as i64).collect();
+    let tripped: Vec<bool> = sorted.iter().map(|(_, it)| it.trip.is_some()).collect();
+    let texts: Vec<String> = sorted.iter().map(|(_, it)| to_json(it)).collect();
+    link.execute(REMEMBER, &[&numbers, &revisions, &tripped, &texts])
+        .await?;
+    Ok(())
+}
+
+/// Sends notices.
+pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), Fault> {
+    let given: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&it.endpoints, &it.at, &it.names, &it.details, &MAX_NOTICES];
+    link.execute(NOTICE, &given).await?;
+    Ok(())
+}
+
+/// Writes a record that takes more than a row, if its delivery still stands where it stood: one that calls
+/// off, or one that disables.
+pub(super) async fn record(
+    scene: &mut Scene,
+    now: Timestamp,
+    record: &Record,
+    detail: &AttemptDetail,
+) -> Result<Written, Fault> {
+    match record {
+        Record::Attempt(attempt) => disable(scene, now, attempt, detail).await,
+        Record::Cancel { delivery, at } => {
+            let Some(row) = rows::find_to_change(&scene.link, *delivery).await? else {
+                return Ok(Written::Superseded);
+            };
+            scene.guard(row.delivery.facts().endpoint).await?;
+            cancel(scene, &row, *at).await
+        }
+    }
+}
+
+/// Calls off a delivery that was found to be changed, if it waits.
+pub(super) async fn cancel(
+    scene: &mut Scene,
+    row: &rows::DeliveryRow,
+    at: Timestamp,
+) -> Result<Written, Fault> {
+    let mut after = row.delivery.clone();
+    if after.cancel(at).is_err() {
+        return Ok(Written::Superseded);
+    }
+    rows::put(scene, row, &after).await?;
+    Ok(Written::Applied)
+}
+
+/// Writes an attempt that disables its endpoint.
+async fn disable(
+    scene: &mut Scene,
+    now: Timestamp,
+    attempt: &AttemptRecord,
+    detail: &AttemptDetail,
+) -> Result<Written, Fault> {
+    scene.own_directory().await?;
+    let endpoint = attempt.delivery.facts().endpoint;
+    scene.guard(endpoint).await?;
+    let id = attempt.delivery.id();
+    let Some(row) = rows::find_to_change(&scene.link, id).await? else {
+        return Ok(Written::Superseded);
+    };
+    let attempts = row.delivery.facts().attempts;
+    if !row.status.waits() || attempts.checked_add(1) != Some(attempt.delivery.facts().attempts) {
+        return Ok(Written::Superseded);
+    }
+    let mut recorded = Recorded::default();
+    let tally = &mut scene.effects.tally;
+    recorded.add(tally, now, row.endpoint_no, attempt, detail);
+    let link = scene.link.clone();
+    if !recorded.ended.ids.is_empty() {
+        end(&link, &recorded.ended).await?;
+    }
+    if !recorded.waiting.ids.is_empty() {
+        wait_on(&link, &recorded.waiting).await?;
+    }
+    if !recorded.healths.is_empty() {
+        remember(&link, &recorded.healths).await?;
+    }
+    if let Some(cause) = attempt.disable {
+        let reason = DisabledReason::Automatic(cause);
+        endpoints::stand(scene, endpoint, Standing::Disabled, Some(reason)).await?;
+    }
+    if !recorded.notices.at.is_empty() {
+        keep_notices(&link, &recorded.notices).await?;
+    }
+    Ok(Written::Applied)
+}
+
+/// Asks for another attempt by hand.
+pub(super) async fn retry(
+    scene: &mut Scene,
+    now: Timestamp,
+    tenant: &TenantId,
+    delivery: DeliveryId,
+) -> Result<Retried, Fault> {
+    scene.share_directory().await?;
+    let Some(routes) = scene.tenant(tenant) else {
+        return Ok(Retried::NoSuchDelivery);
+    };
+    let row = rows::find_to_change(&scene.link, delivery).await?;
+    let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
+        return Ok(Retried::NoSuchDelivery);
+    };
+    let endpoint = row.delivery.facts().endpoint;
+    let Some(route) = routes.endpoint(endpoint) else {
+        return Ok(Retried::EndpointDeleted);
+    };
+    if !route.takes_part() {
+        return Ok(Retried::EndpointDisabled);
+    }
+    let mut after = row.delivery.clone();
+    let retried = if after.hasten(now).is_ok() {
+        Retried::Hastened { endpoint }
+    } else {
+        after
+            .replay(now, route.give_up_after)
+            .expect("what does not wait has ended");
+        Retried::Replayed { endpoint }
+    };
+    rows::put(scene, &row, &after).await?;
+    scene.tell(endpoint, after.wanted_at().unwrap_or(now));
+    Ok(retried)
+}
+
+/// Fails some of what waits for an endpoint.
+pub(super) async fn sweep(
+    scene: &mut Scene,
+    now: Timestamp,
+    endpoint: EndpointId,
+    reason: DeadReason,
+    except: &Arc<[DeliveryId]>,
+    limit: usize,
+) -> Result<Swept, Fault> {
+    scene.guard(endpoint).await?;
+    let looked_at = limit.saturating_add(except.len()).saturating_add(1);
+    let sql = format!(
+        "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
+         WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) \
+         ORDER BY w.due, w.id LIMIT $2 FOR UPDATE OF w",
+        rows::WAITING
+    );
+    let found = scene
+        .link
+        .query(&sql, &[&Id(endpoint.0), &most(looked_at)])
+        .await?;
+    let spared: FxHashSet<DeliveryId> = except.iter().copied().collect();
+    let mut doomed = Vec::new();
+    let mut more = false;
+    for row in &found {
+        let row = rows::read(row)?;
+        if spared.contains(&row.delivery.id()) {
+            continue;
+        }
+        if doomed.len() == limit {
+            more = true;
+            break;
+        }
+        let mut after = row.delivery.clone();
+        let failed = match reason {
+            DeadReason::EndpointDeleted => after.delete(now),
+            DeadReason::EndpointDisabled
+            | DeadReason::Permanent
+            | DeadReason::Exhausted
+            | DeadReason::Expired
+            | DeadReason::UnsafeDestination => after.disable(now),
+        };
+        failed.expect("what waits can be failed");
+        doomed.push((row, after));
+    }
+    fail_all(scene, &doomed).await?;
+    let ended = doomed.len();
+    Ok(Swept { ended, more })
+}
+
+/// Moves deliveries that were failed for the same reason, with one statement.
+async fn fail_all(
+    scene: &mut Scene,
+    doomed: &[(rows::DeliveryRow, posthaste_core::delivery::Delivery)],
+) -> Result<(), Fault> {
+    let Some((_, first)) = doomed.first() else {
+        return Ok(());
+    };
+    let state = first.state();
+    let mut ids = Vec::new();
+    let mut kinds: Vec<Option<i16>> = Vec::new();
+    for (row, after) in doomed {
+        let last = row.last_attempt()?.and_then(|last| last.error_kind);
+        ids.push(Id(after.id().0));
+        kinds.push(failed_with(after, last).map(code));
+        scene.count(
+            row.endpoint_no,
+            Some(row.status),
+            Some(rows::status_of(after)),
+        );
+    }
+    let ended_at = state.ended_at().map(ms);
+    let reason = state.dead_reason().map(Code);
+    let status = Code(rows::status_of(first));
+    scene
+        .link
+        .execute(
+            "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::smallint[]) AS g (id, kind) \
+             WHERE w.id = g.id RETURNING w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
+             w.first_due, w.give_up_at, w.delay_ms, w.ordering, w.attempts, w.spent, g.kind, w.type, \
+             w.granted, w.last) \
+             INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, first_due, give_up_at, \
+             delay_ms, ordering, attempts, spent, kind, type, granted, last, ended_at, status, reason) \
+             SELECT gone.*, $3::bigint, $4::smallint, $5::smallint FROM gone",
+            &[&ids, &kinds, &ended_at, &status, &reason],
+        )
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! Who wants what: the endpoints of every tenant, in memory, with the number of the last change they
+//! include.
+//!
+//! An event is routed by these, and its transaction checks that the number is still the last one. So it
+//! goes exactly where the directory says, though no event reads the directory.
+
+use std::sync::Arc;
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::subscription::{EventType, Pattern, wants};
+use posthaste_core::time::Span;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use super::changelog;
+use super::columns::{Code, Id, from_json, parse};
+use super::fault::Fault;
+use super::link::Link;
+use crate::{Change, StoreSettings};
+
+/// An endpoint that is not deleted.
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    pub(super) no: i64,
+    pub(super) id: EndpointId,
+    pub(super) standing: Standing,
+    pub(super) patterns: Vec<Pattern>,
+    pub(super) give_up_after: Span,
+}
+
+impl Route {
+    /// Whether events make deliveries for it at all.
+    pub(super) fn takes_part(&self) -> bool {
+        match self.standing {
+            Standing::Enabled | Standing::Paused => true,
+            Standing::Disabled | Standing::Deleted => false,
+        }
+    }
+
+    /// Whether it gets a delivery of events of this type.
+    pub(super) fn gets(&self, event_type: &EventType) -> bool {
+        self.takes_part() && wants(&self.patterns, event_type)
+    }
+}
+
+/// A tenant and its endpoints, in the order of their ids.
+#[derive(Clone, Debug)]
+pub(super) struct TenantRoutes {
+    pub(super) no: i64,
+    pub(super) policy: Option<Value>,
+    pub(super) endpoints: Vec<Route>,
+}
+
+impl TenantRoutes {
+    /// The endpoint with this id, unless it is deleted.
+    pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Route> {
+        let place = self.endpoints.binary_search_by_key(&id, |route| route.id);
+        place.ok().map(|place| &self.endpoints[place])
+    }
+}
+
+/// All tenants.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
+    /// The last change that is part of it; nothing before the first reading.
+    known: Option<i64>,
+    /// Somebody has changed something since, as far as this node knows.
+    stale: bool,
+}
+
+impl Routes {
+    /// A tenant.
+    pub(super) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
+        self.tenants.get(tenant)
+    }
+
+    /// The last change that is part of it.
+    pub(super) fn known(&self) -> i64 {
+        self.known.unwrap_or(-1)
+    }
+
+    /// Whether it has to be brought up to date before it is relied upon.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale || self.known.is_none()
+    }
+
+    /// Somebody has changed something.
+    pub(super) fn mark_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Reads what has changed. What is read may be newer than its number, never older.
+    pub(super) async fn catch_up(
+        &mut self,
+        link: &Link,
+        settings: &StoreSettings,
+    ) -> Result<(), Fault> {
+        let row = link
+            .query_one("SELECT last_change FROM directory", &[])
+            .await?;
+        let last: i64 = row.get(0);
+        match self.known {
+            Some(known) if known == last => {}
+            Some(known) if last - known <= changelog::MAX_CHANGES => {
+                let touched = touched(link, known, last).await?;
+                self.reload(link, settings, Some(touched)).await?;
+            }
+            Some(_) | None => self.reload(link, settings, None).await?,
+        }
+        self.known = Some(last);
+        self.stale = false;
+        Ok(())
+    }
+
+    /// Reads some tenants, or all, with their endpoints.
+    async fn reload(
+        &mut self,
+        link: &Link,
+        settings: &StoreSettings,
+        only: Option<Vec<String>>,
+    ) -> Result<(), Fault> {
+        if only.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(());
+        }
+        let tenants = link
+            .query(
+                "SELECT no, id, policy FROM tenants WHERE NOT deleted \
+                 AND ($1::text[] IS NULL OR id = ANY ($1))",
+                &[&only],
+            )
+            .await?;
+        let mut by_no: FxHashMap<i64, (TenantId, TenantRoutes)> = FxHashMap::default();
+        for row in &tenants {
+            let routes = TenantRoutes {
+                no: row.get(0),
+                policy: policy(row.get(2))?,
+                endpoints: Vec::new(),
+            };
+            by_no.insert(routes.no, (parse(row.get(1))?, routes));
+        }
+        let numbers: Vec<i64> = by_no.keys().copied().collect();
+        let endpoints = link
+            .query(
+                "SELECT tenant_no, no, id, standing, event_types, policy FROM endpoints \
+                 WHERE standing <> 3 AND tenant_no = ANY ($1) ORDER BY id",
+                &[&numbers],
+            )
+            .await?;
+        for row in &endpoints {
+            if let Some((_, tenant)) = by_no.get_mut(&row.get(0)) {
+                tenant
+                    .endpoints
+                    .push(route(row, settings, tenant.policy.as_ref())?);
+            }
+        }
+        match only {
+            None => self.tenants.clear(),
+            Some(only) => self
+                .tenants
+                .retain(|id, _| !only.iter().any(|gone| gone == id.as_str())),
+        }
+        let tenants = by_no.into_values();
+        self.tenants
+            .extend(tenants.map(|(id, routes)| (id, Arc::new(routes))));
+        Ok(())
+    }
+}
+
+/// The tenants that changes are about.
+async fn touched(link: &Link, known: i64, last: i64) -> Result<Vec<String>, Fault> {
+    let rows = link
+        .query(
+            "SELECT kind, id FROM changes WHERE no > $1 AND no <= $2",
+            &[&known, &last],
+        )
+        .await?;
+    let mut tenants: FxHashSet<String> = FxHashSet::default();
+    let mut endpoints: Vec<Id> = Vec::new();
+    for row in &rows {
+        match changelog::read(row.get(0), row.get(1)) {
+            Some(Change::Tenant(tenant)) => {
+                tenants.insert(tenant.to_string());
+            }
+            Some(Change::Endpoint(endpoint)) => endpoints.push(Id(endpoint.0)),
+            Some(Change::Key(_) | Change::Replay(_)) | None => {}
+        }
+    }
+    if !endpoints.is_empty() {
+        let rows = link
+            .query(
+                "SELECT DISTINCT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+                 WHERE e.id = ANY ($1)",
+                &[&endpoints],
+            )
+            .await?;
+        tenants.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+    }
+    Ok(tenants.into_iter().collect())
+}
+
+fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<Route, Fault> {
+    let own = policy(row.get(5))?;
+    Ok(Route {
+        no: row.get(1),
+        id: EndpointId(row.get::<_, Id>(2).0),
+        standing: row.get::<_, Code<Standing>>(3).0,
+        patterns: read_patterns(row.get(4))?,
+        give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
+    })
+}
+
+/// Patterns as they are stored.
+pub(super) fn read_patterns(text: &str) -> Result<Vec<Pattern>, Fault> {
+    let patterns: Vec<String> = from_json(text)?;
+    patterns.iter().map(|pattern| parse(pattern)).collect()
+}
+
+/// A policy as it is stored.
+pub(super) fn policy(text: Option<&str>) -> Result<Option<Value>, Fault> {
+    text.map(from_json).transpose()
+}

@@ -1,0 +1,35 @@
+//! The format of what is stored.
+//!
+//! A format is a number; each step leads from one to the next. Steps that were published never change.
+
+/// The newest format.
+pub(super) const FORMAT: u32 = 1;
+
+/// The steps, each from the format before it.
+pub(super) const STEPS: [&str; FORMAT as usize] = [include_str!("first.sql")];
+
+/// Locks that belong to no row. Stored functions name the first too.
+pub(super) mod lock {
+    /// The directory: shared by whoever relies on it, exclusive to whoever changes it.
+    pub(crate) const DIRECTORY: i64 = 70_530_001;
+    /// The format, while somebody migrates.
+    pub(crate) const FORMAT: i64 = 70_530_002;
+    /// The partitions, while somebody makes or drops some.
+    pub(crate) const PARTITIONS: i64 = 70_530_003;
+}
+
+/// Numbers that are kept by name, in the table `meta`.
+pub(super) mod meta {
+    /// The format.
+    pub(crate) const FORMAT: &str = "format";
+    /// By how many milliseconds the id of an event runs ahead of its time, at most.
+    pub(crate) const EVENT_LEAD: &str = "event_lead";
+    /// The same of deliveries.
+    pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
+    /// The greatest moment of an id that is not stored any more.
+    pub(crate) const LAST_MOMENT: &str = "last_moment";
+    /// The number of the last notice.
+    pub(crate) const LAST_NOTICE: &str = "last_notice";
+    /// When somebody last asked whether writing works.
+    pub(crate) const PROBED_AT: &str = "probed_at";
+}

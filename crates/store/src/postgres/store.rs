@@ -1,0 +1,493 @@
+//! The contract, kept: each call finds its task.
+
+use std::future::ready;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::Record;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::time::Timestamp;
+
+use super::columns::ms;
+use super::contents::Contents;
+use super::fault::Fault;
+use super::floors::Floors;
+use super::holdings::Holdings;
+use super::link::Link;
+use super::operation::{Accepting, Operation, Recording, Task};
+use super::queue::Queue;
+use super::readers::{Pace, Readers};
+use super::reply::{Closed, Reply, promise};
+use super::scene::Scene;
+use super::schema::meta;
+use super::settings::PostgresSettings;
+use super::thread::{self, Shared};
+use super::{directory, endpoints, figures, lists, record, replays, tidy, work};
+use crate::{
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason,
+    Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, NewEvent,
+    NoticeEntry, OpenError, Orders, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
+    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
+    Tenant, Tidied, Written,
+};
+
+/// What an event costs a transaction besides its payload. Batches of empty events must not make it
+/// endless either.
+const EVENT_BYTES: usize = 1_024;
+
+/// A store in a PostgreSQL database, which other nodes may share.
+pub struct PostgresStore {
+    shared: Shared,
+    holdings: Arc<Holdings>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl PostgresStore {
+    /// Opens a store, making or migrating its tables as needed. Blocks until it is open; needs no runtime
+    /// and must not be called on one's own thread if that has other things to do.
+    pub fn open(
+        settings: PostgresSettings,
+        store: StoreSettings,
+        hand_over: Arc<dyn HandOver>,
+        orders: Arc<dyn Orders>,
+    ) -> Result<PostgresStore, OpenError> {
+        let shared = Shared {
+            queue: Arc::new(Queue::new(store.max_waiting_writes)),
+            readers: Arc::new(Readers::new()),
+            closed: Arc::new(Closed::default()),
+            floors: Arc::new(Floors::default()),
+            contents: Arc::new(Contents::default()),
+            hand_over,
+            orders,
+        };
+        let (thread, holdings) = thread::start(settings, store, shared.clone())?;
+        Ok(PostgresStore {
+            shared,
+            holdings,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Which shards this node owns at the moment, for those who look from outside.
+    #[doc(hidden)]
+    pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
+        self.holdings.shards()
+    }
+
+    /// Runs a cold operation in its place in the queue, in a transaction of its own.
+    pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnMut(&mut Scene) -> Result<T, Fault> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.shared.queue.push(Task::boxed(0, run, done));
+        answer
+    }
+
+    /// Reads with one statement.
+    pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.shared.readers.read(pace, false, read, done);
+        answer
+    }
+
+    /// Reads with several statements that see one state.
+    pub(super) fn read_whole<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.shared.readers.read(pace, true, read, done);
+        answer
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's thread has panicked");
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Insertion> {
+        self.write(async move |scene: &mut Scene| directory::create_tenant(scene, &tenant).await)
+    }
+
+    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Replaced> {
+        self.write(async move |scene: &mut Scene| directory::replace_tenant(scene, &tenant).await)
+    }
+
+    fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
+        self.write(async move |scene: &mut Scene| directory::delete_tenant(scene, &tenant).await)
+    }
+
+    fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            directory::tenant(link, &tenant).await
+        })
+    }
+
+    fn tenants(
+        &self,
+        page: PageRequest<(Timestamp, TenantId)>,
+    ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            directory::tenants(link, &page).await
+        })
+    }
+
+    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<Insertion> {
+        self.write(async move |scene: &mut Scene| directory::create_key(scene, &key).await)
+    }
+
+    fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
+        self.write(async move |scene: &mut Scene| {
+            directory::revoke_key(scene, tenant.as_ref(), key).await
+        })
+    }
+
+    fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            directory::key(link, hash).await
+        })
+    }
+
+    fn keys(
+        &self,
+        tenant: Option<TenantId>,
+        page: PageRequest<KeyId>,
+    ) -> Answer<Page<ApiKey, KeyId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            directory::keys(link, tenant.as_ref(), page).await
+        })
+    }
+
+    fn create_endpoint(
+        &self,
+        _now: Timestamp,
+        endpoint: Endpoint,
+        at_most: u32,
+    ) -> Answer<Insertion> {
+        self.write(async move |scene: &mut Scene| {
+            endpoints::create(scene, &endpoint, at_most).await
+        })
+    }
+
+    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<Replaced> {
+        self.write(async move |scene: &mut Scene| endpoints::replace(scene, &endpoint).await)
+    }
+
+    fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            endpoints::endpoint(link, endpoint).await
+        })
+    }
+
+    fn endpoints(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<EndpointId>,
+    ) -> Answer<Page<EndpointRow, EndpointId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            endpoints::endpoints(link, &tenant, page).await
+        })
+    }
+
+    fn set_standing(
+        &self,
+        _now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+        health: Option<Health>,
+    ) -> Answer<bool> {
+        self.write(async move |scene: &mut Scene| {
+            endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref()).await
+        })
+    }
+
+    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+        let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
+        assert!(one_tenant, "events of one list belong to one tenant");
+        let bytes = events
+            .iter()
+            .map(|event| EVENT_BYTES + event.content.payload.len())
+            .sum();
+        let (done, answer) = promise();
+        self.shared.queue.push(Operation::Accept(Accepting {
+            now,
+            events,
+            bytes,
+            reply: Reply::new(done),
+        }));
+        answer
+    }
+
+    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            lists::event(link, &tenant, event).await
+        })
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            lists::events(link, &tenant, &filter, page).await
+        })
+    }
+
+    fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
+        if let Some(carried) = self.shared.contents.get(event) {
+            return Box::pin(ready(Ok(Some(carried))));
+        }
+        self.read(Pace::Quick, async move |link: &Link| {
+            work::content(link, event).await
+        })
+    }
+
+    fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            lists::delivery(link, &tenant, delivery).await
+        })
+    }
+
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            lists::deliveries(link, &tenant, &filter, page).await
+        })
+    }
+
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+        self.write(async move |scene: &mut Scene| {
+            record::retry(scene, now, &tenant, delivery).await
+        })
+    }
+
+    fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
+        let operation = match record {
+            Record::Attempt(attempt) if attempt.disable.is_none() => {
+                Operation::Record(Box::new(Recording {
+                    now,
+                    attempt: *attempt,
+                    detail,
+                    reply: Reply::new(done),
+                }))
+            }
+            Record::Attempt(_) | Record::Cancel { .. } => {
+                let run = async move |scene: &mut Scene| {
+                    record::record(scene, now, &record, &detail).await
+                };
+                Task::owners(0, Some(Written::Superseded), run, done)
+            }
+        };
+        self.shared.queue.push(operation);
+    }
+
+    fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
+        let floors = self.shared.floors.clone();
+        self.read(Pace::Long, async move |link: &Link| {
+            work::unfinished(link, &floors).await
+        })
+    }
+
+    fn fetch(
+        &self,
+        endpoint: EndpointId,
+        due_by: Timestamp,
+        limit: usize,
+        ordered: bool,
+    ) -> Answer<Fetched> {
+        let (floors, contents) = (self.shared.floors.clone(), self.shared.contents.clone());
+        self.read(Pace::Quick, async move |link: &Link| {
+            work::fetch(link, &floors, &contents, endpoint, due_by, limit, ordered).await
+        })
+    }
+
+    fn sweep(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        reason: DeadReason,
+        except: Arc<[DeliveryId]>,
+        limit: usize,
+    ) -> Answer<Swept> {
+        let (done, answer) = promise();
+        let run = async move |scene: &mut Scene| {
+            record::sweep(scene, now, endpoint, reason, &except, limit).await
+        };
+        // Whoever owns the endpoint now sweeps it.
+        let nothing = Swept {
+            ended: 0,
+            more: false,
+        };
+        let operation = Task::owners(0, Some(nothing), run, done);
+        self.shared.queue.push(operation);
+        answer
+    }
+
+    fn create_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        filter: ReplayFilter,
+    ) -> Answer<Replay> {
+        // What is to be sent is looked for by a reader, so that nobody waits for a long search; but after
+        // everything that was asked for before.
+        let (done, answer) = promise();
+        let (queue, readers) = (self.shared.queue.clone(), self.shared.readers.clone());
+        let plan = move |passed: Result<(), StoreError>| {
+            if let Err(why) = passed {
+                return done(Err(why));
+            }
+            let (of, by) = (tenant.clone(), filter.clone());
+            let insert = move |found: Result<replays::Plan, StoreError>| match found {
+                Err(why) => done(Err(why)),
+                Ok(plan) => {
+                    let bytes = plan.bytes();
+                    let run = async move |scene: &mut Scene| {
+                        replays::create(scene, now, &tenant, &filter, &plan).await
+                    };
+                    queue.push(Task::boxed(bytes, run, done));
+                }
+            };
+            let search = async move |link: &Link| replays::plan(link, &of, &by).await;
+            readers.read(Pace::Endless, true, search, Box::new(insert));
+        };
+        let barrier = async |_: &mut Scene| Ok(());
+        self.shared
+            .queue
+            .push(Task::boxed(0, barrier, Box::new(plan)));
+        answer
+    }
+
+    fn step_replay(
+        &self,
+        now: Timestamp,
+        replay: ReplayId,
+        limit: usize,
+    ) -> Answer<Option<ReplayStep>> {
+        self.write(async move |scene: &mut Scene| replays::step(scene, now, replay, limit).await)
+    }
+
+    fn cancel_replay(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        replay: ReplayId,
+    ) -> Answer<Option<Replay>> {
+        self.write(async move |scene: &mut Scene| {
+            replays::cancel(scene, now, &tenant, replay).await
+        })
+    }
+
+    fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            replays::replay(link, &tenant, replay).await
+        })
+    }
+
+    fn replays(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<ReplayId>,
+    ) -> Answer<Page<Replay, ReplayId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            replays::replays(link, &tenant, page).await
+        })
+    }
+
+    fn running_replays(&self) -> Answer<Vec<ReplayId>> {
+        self.read(Pace::Long, async |link: &Link| replays::running(link).await)
+    }
+
+    fn counts(&self) -> Answer<Counts> {
+        self.read(Pace::Quick, async |link: &Link| figures::counts(link).await)
+    }
+
+    fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            figures::pending(link, endpoint).await
+        })
+    }
+
+    fn retrying_since(
+        &self,
+        tenant: Option<TenantId>,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<u64> {
+        self.read(Pace::Long, async move |link: &Link| {
+            figures::retrying_since(link, tenant.as_ref(), since, limit).await
+        })
+    }
+
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            figures::notices(link, after, limit).await
+        })
+    }
+
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
+        let contents = self.shared.contents.clone();
+        self.write(async move |scene: &mut Scene| {
+            let tidied = tidy::step(scene, now, retention).await?;
+            if tidied.events > 0 {
+                contents.forget();
+            }
+            Ok(tidied)
+        })
+    }
+
+    fn probe(&self, now: Timestamp) -> Answer<()> {
+        self.write(async move |scene: &mut Scene| scene.set_number(meta::PROBED_AT, ms(now)).await)
+    }
+
+    fn close(&self) -> Answer<()> {
+        let (done, answer) = promise();
+        if self.shared.queue.is_closed() {
+            done(Err(StoreError::Closed));
+            return answer;
+        }
+        self.shared.closed.when_closed(done);
+        self.shared.queue.close();
+        self.shared.readers.close();
+        answer
+    }
+
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+}

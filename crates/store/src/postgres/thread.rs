@@ -1,0 +1,204 @@
+//! The thread on which everything of this engine runs.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use posthaste_core::cluster::SHARD_COUNT;
+use posthaste_core::dice::Dice;
+use posthaste_core::id::{Mint, id_of, moment_of};
+use rustc_hash::FxHashMap;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+
+use super::columns::Id;
+use super::contents::Contents;
+use super::fault::{Fault, stopped};
+use super::floors::Floors;
+use super::holdings::{Holdings, claim, leave, register};
+use super::link::{Connector, Link};
+use super::open::{explain, explain_unlinked, migrate};
+use super::partitions::Partitions;
+use super::queue::Queue;
+use super::readers::Readers;
+use super::reply::Closed;
+use super::routes::Routes;
+use super::scene::{Effects, Memory, Scene};
+use super::schema::meta;
+use super::settings::PostgresSettings;
+use super::writer::Writer;
+use crate::{HandOver, OpenError, Orders, StoreSettings};
+
+/// What the thread shares with whoever calls.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) queue: Arc<Queue>,
+    pub(super) readers: Arc<Readers>,
+    pub(super) closed: Arc<Closed>,
+    pub(super) floors: Arc<Floors>,
+    pub(super) contents: Arc<Contents>,
+    pub(super) hand_over: Arc<dyn HandOver>,
+    /// Told by the membership what is this node's.
+    pub(super) orders: Arc<dyn Orders>,
+}
+
+/// Starts the thread, and waits until the store is open or cannot be opened.
+pub(super) fn start(
+    settings: PostgresSettings,
+    store: StoreSettings,
+    shared: Shared,
+) -> Result<(JoinHandle<()>, Arc<Holdings>), OpenError> {
+    let server = settings.server.to_string();
+    let (opened, open) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name("store-postgres".to_owned())
+        .spawn(move || run(settings, store, &shared, &opened));
+    let no_thread = |why: String| OpenError::Server { server, why };
+    let thread = match thread {
+        Ok(thread) => thread,
+        Err(error) => return Err(no_thread(error.to_string())),
+    };
+    match open.recv() {
+        Ok(Ok(holdings)) => Ok((thread, holdings)),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(no_thread("its thread has stopped".to_owned())),
+    }
+}
+
+/// Marks the end of the thread, also if it panics.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let Ending(shared) = self;
+        shared.readers.close();
+        if std::thread::panicking() {
+            let why = stopped();
+            shared.queue.fail(&why);
+            if shared.closed.broke(why.clone()) {
+                shared.hand_over.broken(&why);
+            }
+        }
+        shared.closed.end();
+    }
+}
+
+type Opened = mpsc::Sender<Result<Arc<Holdings>, OpenError>>;
+
+fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened: &Opened) {
+    let _ending = Ending(shared);
+    let runtime = match Builder::new_current_thread()
+        .enable_time()
+        .enable_io()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let server = settings.server.to_string();
+            let why = error.to_string();
+            let _ = opened.send(Err(OpenError::Server { server, why }));
+            return;
+        }
+    };
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        let settings = Rc::new(settings);
+        match open(&settings, store, shared).await {
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+            Ok(writer) => {
+                let holdings = writer.scene.holdings.clone();
+                if opened.send(Ok(holdings)).is_ok() {
+                    live(writer, &settings, shared).await;
+                }
+            }
+        }
+    });
+}
+
+/// From opening to closing. The membership is to be started here, beside the readers, and to be ended
+/// where this node leaves.
+async fn live(mut writer: Writer, settings: &Rc<PostgresSettings>, shared: &Shared) {
+    let readers = shared.readers.start(settings);
+    writer.work().await;
+    let me = writer.scene.holdings.me();
+    if let Ok(()) = writer.connect().await
+        && let Err(fault) = leave(&writer.scene.link, me).await
+    {
+        tracing::warn!(%fault, "this node could not give up its shards; others take them when its lease ends");
+    }
+    shared.readers.close();
+    for reader in readers {
+        if reader.await.is_err() {
+            tracing::error!("a reader has panicked");
+        }
+    }
+}
+
+async fn open(
+    settings: &Rc<PostgresSettings>,
+    mut store: StoreSettings,
+    shared: &Shared,
+) -> Result<Writer, OpenError> {
+    let url = &settings.server;
+    let mut connector = Connector::new(settings.clone());
+    let link = connector
+        .open()
+        .await
+        .map_err(|unlinked| explain_unlinked(url, &unlinked))?;
+    migrate(&link, url).await?;
+    let explain = |fault: Fault| explain(url, &fault);
+    let dice = store.dice.split();
+    let mint = resume(&link, dice).await.map_err(explain)?;
+    let me = register(&link, settings.works, &settings.name)
+        .await
+        .map_err(explain)?;
+    let holdings = Arc::new(Holdings::new(me));
+    if settings.works {
+        let claimed = claim(&link, me, i64::from(SHARD_COUNT))
+            .await
+            .map_err(explain)?;
+        holdings.grant(&claimed);
+        if !claimed.is_empty() {
+            let shards = claimed.iter().map(|(shard, _)| *shard);
+            shared.orders.granted(shards.collect());
+        }
+    }
+    let mut routes = Routes::default();
+    routes.catch_up(&link, &store).await.map_err(explain)?;
+    Ok(Writer {
+        queue: shared.queue.clone(),
+        connector,
+        scene: Scene {
+            link,
+            routes,
+            mint,
+            settings: store,
+            holdings,
+            floors: shared.floors.clone(),
+            partitions: Partitions::default(),
+            numbers: FxHashMap::default(),
+            leads: (0, 0),
+            effects: Effects::default(),
+            memory: Memory::default(),
+        },
+        hand_over: shared.hand_over.clone(),
+        wary: 0,
+    })
+}
+
+/// A mint that goes on after the greatest id there is, or was.
+async fn resume(link: &Link, dice: Dice) -> Result<Mint, Fault> {
+    let sql = "SELECT value FROM meta WHERE name = $1";
+    let row = link.query_one(sql, &[&meta::LAST_MOMENT]).await?;
+    let mut last = row.get::<_, i64>(0) as u64;
+    for table in ["events", "waiting", "ended", "replays"] {
+        let sql = format!("SELECT id FROM {table} ORDER BY id DESC LIMIT 1");
+        if let Some(row) = link.query_opt(&sql, &[]).await? {
+            last = last.max(moment_of(row.get::<_, Id>(0).0));
+        }
+    }
+    Ok(Mint::resume(dice, id_of(last, 0)))
+}

@@ -1,0 +1,197 @@
+//! What is still to be done.
+
+use std::sync::Arc;
+
+use posthaste_core::id::{EndpointId, EventId};
+use posthaste_core::lane::Fetched;
+use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
+
+use super::columns::{Id, at, most, ms};
+use super::contents::Contents;
+use super::events::read_content;
+use super::fault::Fault;
+use super::floors::Floors;
+use super::link::Link;
+use super::rows::{self, COLUMN_COUNT, WAITING};
+use crate::Content;
+
+/// So many deliveries that wait behind others are passed over before the keys are looked at one by one.
+const MAX_PASSED_OVER: usize = 4_096;
+/// A fetch brings the contents of so many of its deliveries; more are not sent at once.
+const MAX_CONTENTS: usize = 256;
+
+/// Every endpoint for which something waits, and when the earliest of it is due: one step in the index for
+/// each.
+pub(super) async fn unfinished(
+    link: &Link,
+    floors: &Floors,
+) -> Result<Vec<(EndpointId, Timestamp)>, Fault> {
+    let rows = link
+        .query(
+            "WITH RECURSIVE walk AS ( \
+             (SELECT endpoint_no, due FROM waiting ORDER BY endpoint_no, due LIMIT 1) UNION ALL \
+             SELECT n.endpoint_no, n.due FROM walk, LATERAL (SELECT endpoint_no, due FROM waiting \
+             WHERE endpoint_no > walk.endpoint_no ORDER BY endpoint_no, due LIMIT 1) n) \
+             SELECT e.id, walk.due FROM walk JOIN endpoints e ON e.no = walk.endpoint_no",
+            &[],
+        )
+        .await?;
+    let work: Vec<(EndpointId, Timestamp)> = rows
+        .iter()
+        .map(|row| (EndpointId(row.get::<_, Id>(0).0), at(row.get(1))))
+        .collect();
+    for (endpoint, due) in &work {
+        floors.lower(*endpoint, *due);
+    }
+    Ok(work)
+}
+
+/// What waits for an endpoint and is due; what it carries is kept for whoever asks next.
+pub(super) async fn fetch(
+    link: &Link,
+    floors: &Floors,
+    contents: &Contents,
+    endpoint: EndpointId,
+    due_by: Timestamp,
+    limit: usize,
+    ordered: bool,
+) -> Result<Fetched, Fault> {
+    let begun = floors.begin(endpoint);
+    let no = link
+        .query_opt("SELECT no FROM endpoints WHERE id = $1", &[&Id(endpoint.0)])
+        .await?;
+    let mut fetched = Fetched {
+        deliveries: Vec::new(),
+        next_due: None,
+        blocked: false,
+    };
+    let Some(no) = no.map(|row| row.get::<_, i64>(0)) else {
+        return Ok(fetched);
+    };
+    let window = if ordered {
+        limit.saturating_add(MAX_PASSED_OVER).saturating_add(1)
+    } else {
+        limit.saturating_add(1)
+    };
+    let found = in_order(link, no, begun.floor, window, ordered).await?;
+    let whole = found.len() < window;
+    let mut earliest = None;
+    for row in &found {
+        let blocked: bool = row.get(COLUMN_COUNT);
+        let delivery = rows::read(row)?.delivery;
+        let wanted_at = delivery.wanted_at().unwrap_or_default();
+        earliest = earliest.or(Some(wanted_at));
+        if blocked {
+            fetched.blocked = true;
+        } else if wanted_at <= due_by && fetched.deliveries.len() < limit {
+            fetched.deliveries.push(delivery);
+        } else {
+            fetched.next_due = Some(wanted_at);
+            break;
+        }
+    }
+    if ordered && !whole && fetched.next_due.is_none() {
+        fetched = by_key(link, no, due_by, limit).await?;
+    }
+    // Where the rest was not looked at, others may well be blocked.
+    fetched.blocked |= ordered && fetched.next_due.is_some();
+    floors.saw(
+        endpoint,
+        begun,
+        earliest.unwrap_or(Timestamp(i64::MAX as u64)),
+    );
+    bring_contents(link, contents, &fetched).await?;
+    Ok(fetched)
+}
+
+/// What waits, the earliest first; and of each whether an older one of its key waits too.
+async fn in_order(
+    link: &Link,
+    endpoint_no: i64,
+    floor: Timestamp,
+    window: usize,
+    ordered: bool,
+) -> Result<Vec<Row>, Fault> {
+    let blocked = if ordered {
+        "w.ordering IS NOT NULL AND EXISTS (SELECT 1 FROM waiting o WHERE o.endpoint_no = w.endpoint_no \
+         AND o.ordering = w.ordering AND o.id < w.id)"
+    } else {
+        "false"
+    };
+    let sql = format!(
+        "SELECT {WAITING}, {blocked} FROM waiting w JOIN endpoints e ON e.no = $1 \
+         WHERE w.endpoint_no = $1 AND w.due >= $2 ORDER BY w.due, w.id LIMIT $3"
+    );
+    link.query(&sql, &[&endpoint_no, &ms(floor), &most(window)])
+        .await
+}
+
+/// The same on an ordered lane, for few keys behind which very much waits: one step for each key, and none
+/// for what waits behind it.
+async fn by_key(
+    link: &Link,
+    endpoint_no: i64,
+    due_by: Timestamp,
+    limit: usize,
+) -> Result<Fetched, Fault> {
+    let sql = format!(
+        "WITH RECURSIVE heads AS ( \
+         (SELECT ordering, id FROM waiting WHERE endpoint_no = $1 AND ordering IS NOT NULL \
+         ORDER BY ordering, id LIMIT 1) UNION ALL \
+         SELECT n.ordering, n.id FROM heads, LATERAL (SELECT ordering, id FROM waiting \
+         WHERE endpoint_no = $1 AND ordering > heads.ordering AND ordering IS NOT NULL \
+         ORDER BY ordering, id LIMIT 1) n), \
+         free AS (SELECT id FROM waiting WHERE endpoint_no = $1 AND ordering IS NULL \
+         ORDER BY due, id LIMIT $2) \
+         SELECT {WAITING} FROM (SELECT id FROM heads UNION ALL SELECT id FROM free) f \
+         JOIN waiting w ON w.id = f.id JOIN endpoints e ON e.no = $1 ORDER BY w.due, w.id LIMIT $2"
+    );
+    let found = link
+        .query(&sql, &[&endpoint_no, &most(limit.saturating_add(1))])
+        .await?;
+    let mut fetched = Fetched {
+        deliveries: Vec::new(),
+        next_due: None,
+        blocked: true,
+    };
+    for row in &found {
+        let delivery = rows::read(row)?.delivery;
+        let wanted_at = delivery.wanted_at().unwrap_or_default();
+        if wanted_at > due_by || fetched.deliveries.len() == limit {
+            fetched.next_due = Some(wanted_at);
+            break;
+        }
+        fetched.deliveries.push(delivery);
+    }
+    Ok(fetched)
+}
+
+/// Reads what fetched deliveries carry, unless it is here already.
+async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> Result<(), Fault> {
+    let mut missing: Vec<Id> = Vec::new();
+    for delivery in fetched.deliveries.iter().take(MAX_CONTENTS) {
+        let event = delivery.facts().event;
+        if !contents.has(event) {
+            missing.push(Id(event.0));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let sql = "SELECT id, created_at, type, content_type, payload FROM events WHERE id = ANY ($1)";
+    for row in &link.query(sql, &[&missing]).await? {
+        contents.keep(EventId(row.get::<_, Id>(0).0), read_content(row, 1)?);
+    }
+    Ok(())
+}
+
+/// What an event carries, and when it was accepted.
+pub(super) async fn content(
+    link: &Link,
+    event: EventId,
+) -> Result<Option<(Timestamp, Arc<Content>)>, Fault> {
+    let sql = "SELECT created_at, type, content_type, payload FROM events WHERE id = $1";
+    let row = link.query_opt(sql, &[&Id(event.0)]).await?;
+    row.as_ref().map(|row| read_content(row, 0)).transpose()
+}

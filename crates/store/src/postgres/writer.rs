@@ -1,0 +1,122 @@
+//! The one task that writes.
+//!
+//! It takes whatever has gathered and writes it: what is hot in one transaction and one go, what is cold in a
+//! transaction of its own, all of it in the order it came. There is no timer: while one commit runs, the
+//! next group gathers. Then it hands over what was accepted, and answers.
+
+use std::sync::Arc;
+
+use super::fault::{Fault, Verdict};
+use super::hot::Batch;
+use super::link::Connector;
+use super::operation::{Cold, Operation};
+use super::queue::Queue;
+use super::scene::Scene;
+use crate::{HandOver, StoreError};
+
+/// How often something is done again because somebody was in the way.
+pub(super) const MAX_TRIES: usize = 10;
+
+/// What the task owns.
+pub(super) struct Writer {
+    pub(super) queue: Arc<Queue>,
+    pub(super) connector: Connector,
+    pub(super) scene: Scene,
+    pub(super) hand_over: Arc<dyn HandOver>,
+    /// So many more batches look for idempotency keys before they insert them.
+    pub(super) wary: u32,
+}
+
+impl Writer {
+    /// Writes until the queue is closed and empty.
+    pub(super) async fn work(&mut self) {
+        while let Some(group) = self.queue.take().await {
+            let mut batch = Batch::default();
+            for operation in group {
+                match operation {
+                    Operation::Accept(accepting) => batch.accept(accepting),
+                    Operation::Record(recording) => {
+                        if batch.records_already(&recording) {
+                            self.write_hot(std::mem::take(&mut batch)).await;
+                        }
+                        batch.record(*recording);
+                    }
+                    Operation::Cold(cold) => {
+                        self.write_hot(std::mem::take(&mut batch)).await;
+                        self.write_cold(cold).await;
+                    }
+                }
+            }
+            self.write_hot(batch).await;
+        }
+    }
+
+    /// A connection that works, as far as is known.
+    pub(super) async fn connect(&mut self) -> Result<(), StoreError> {
+        let link = self.connector.link().await?;
+        if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
+            self.scene.link = link;
+            // What was committed while nobody heard of it is found again.
+            self.scene.routes.mark_stale();
+            self.scene.partitions.forget();
+            self.scene.floors.forget();
+        }
+        Ok(())
+    }
+
+    async fn write_cold(&mut self, mut cold: Box<dyn Cold>) {
+        for tried in 1..=MAX_TRIES {
+            if let Err(why) = self.connect().await {
+                return cold.answer(Err(why));
+            }
+            let fault = match commit_cold(&mut self.scene, &mut *cold).await {
+                Ok(()) => {
+                    self.scene.keep();
+                    return cold.answer(Ok(()));
+                }
+                Err(fault) => fault,
+            };
+            self.roll_back(&fault).await;
+            match fault.verdict() {
+                Verdict::Fenced => {
+                    self.scene.holdings.tell_fenced();
+                    if cold.fenced() {
+                        return cold.answer(Ok(()));
+                    }
+                    return cold.answer(Err(fault.into_store_error()));
+                }
+                Verdict::InTheWay
+                | Verdict::Outdated
+                | Verdict::Duplicate
+                | Verdict::NoPartition
+                    if tried < MAX_TRIES => {}
+                Verdict::InTheWay
+                | Verdict::Outdated
+                | Verdict::Duplicate
+                | Verdict::NoPartition
+                | Verdict::Superseded
+                | Verdict::Lost
+                | Verdict::Guilty => return cold.answer(Err(fault.into_store_error())),
+            }
+        }
+    }
+
+    /// Leaves a failed transaction behind.
+    pub(super) async fn roll_back(&mut self, fault: &Fault) {
+        self.scene.forget();
+        let verdict = fault.verdict();
+        let lost = verdict == Verdict::Lost || self.scene.link.batch("ROLLBACK").await.is_err();
+        if lost {
+            tracing::warn!(%fault, "the connection to the database is lost");
+            self.connector.drop_link();
+        }
+    }
+}
+
+/// Runs a cold operation in one transaction.
+async fn commit_cold(scene: &mut Scene, cold: &mut dyn Cold) -> Result<(), Fault> {
+    scene.link.batch("BEGIN").await?;
+    cold.run(scene).await?;
+    scene.write_effects().await?;
+    scene.link.batch("COMMIT").await
+}
