@@ -2,73 +2,262 @@
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
 
+use super::columns::{Id, at, from_json, most, ms, parse, to_json};
 use super::fault::Fault;
 use super::link::Link;
-use super::scene::{Scene, missing};
-use crate::{ApiKey, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
+use super::scene::Scene;
+use crate::{ApiKey, Change, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
+
+/// The tenant number of keys that belong to nobody. No tenant has it.
+const NOBODY: i64 = 0;
+
+/// The number of a tenant that is there.
+pub(super) async fn live_tenant(link: &Link, tenant: &TenantId) -> Result<Option<i64>, Fault> {
+    let row = link
+        .query_opt(
+            "SELECT no FROM tenants WHERE id = $1 AND NOT deleted",
+            &[&tenant.as_str()],
+        )
+        .await?;
+    Ok(row.map(|row| row.get(0)))
+}
 
 /// Adds a tenant.
-pub(super) async fn create_tenant(
-    _scene: &mut Scene,
-    _tenant: &Tenant,
-) -> Result<Insertion, Fault> {
-    missing()
+pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<Insertion, Fault> {
+    scene.own_directory().await?;
+    if scene.tenant(&tenant.id).is_some() {
+        return Ok(Insertion::Taken);
+    }
+    let no = scene.next_no().await?;
+    let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted) \
+         VALUES ($1, $2, $3, $4, $5, $6, 0, false)";
+    let policy = tenant.default_retry_policy.as_ref().map(to_json);
+    let limits = to_json(&tenant.limits);
+    let (id, created_at) = (tenant.id.as_str(), ms(tenant.created_at));
+    scene
+        .link
+        .execute(
+            sql,
+            &[&no, &id, &tenant.name, &policy, &limits, &created_at],
+        )
+        .await?;
+    scene.change(Change::Tenant(tenant.id.clone()));
+    Ok(Insertion::Created)
 }
 
 /// Changes a tenant.
-pub(super) async fn replace_tenant(
-    _scene: &mut Scene,
-    _tenant: &Tenant,
-) -> Result<Replaced, Fault> {
-    missing()
+pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<Replaced, Fault> {
+    scene.own_directory().await?;
+    let Some(routes) = scene.tenant(&tenant.id) else {
+        return Ok(Replaced::Gone);
+    };
+    let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, revision = revision + 1 \
+         WHERE no = $1 AND revision = $2";
+    let policy = tenant.default_retry_policy.as_ref().map(to_json);
+    let limits = to_json(&tenant.limits);
+    let revision = tenant.revision as i64;
+    let changed = scene
+        .link
+        .execute(
+            sql,
+            &[&routes.no, &revision, &tenant.name, &policy, &limits],
+        )
+        .await?;
+    if changed == 0 {
+        return Ok(Replaced::Outdated);
+    }
+    scene.change(Change::Tenant(tenant.id.clone()));
+    Ok(Replaced::Done)
 }
 
-/// Removes a tenant, with its keys and endpoints.
+/// Removes a tenant. Its row stays, since what it left behind still names it, but nobody finds it.
 pub(super) async fn delete_tenant(
-    _scene: &mut Scene,
-    _tenant: &TenantId,
+    scene: &mut Scene,
+    tenant: &TenantId,
 ) -> Result<Option<Vec<EndpointId>>, Fault> {
-    missing()
+    scene.own_directory().await?;
+    let Some(no) = scene.tenant(tenant).map(|routes| routes.no) else {
+        return Ok(None);
+    };
+    let link = scene.link.clone();
+    link.execute("UPDATE tenants SET deleted = true WHERE no = $1", &[&no])
+        .await?;
+    let sql = "DELETE FROM keys WHERE tenant_no = $1 RETURNING hash";
+    let keys = link.query(sql, &[&no]).await?;
+    let sql = "UPDATE endpoints SET standing = 3, reason = NULL \
+         WHERE tenant_no = $1 AND standing <> 3 RETURNING id";
+    let endpoints = link.query(sql, &[&no]).await?;
+    let mut deleted: Vec<EndpointId> = endpoints
+        .iter()
+        .map(|row| EndpointId(row.get::<_, Id>(0).0))
+        .collect();
+    deleted.sort_unstable();
+    scene.change(Change::Tenant(tenant.clone()));
+    for endpoint in &deleted {
+        scene.change(Change::Endpoint(*endpoint));
+    }
+    for row in &keys {
+        scene.change(Change::Key(hash_of(row, 0)?));
+    }
+    Ok(Some(deleted))
+}
+
+const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision";
+
+fn read_tenant(row: &Row) -> Result<Tenant, Fault> {
+    let policy: Option<&str> = row.get(2);
+    Ok(Tenant {
+        id: parse(row.get(0))?,
+        name: row.get(1),
+        default_retry_policy: policy.map(from_json).transpose()?,
+        limits: from_json(row.get(3))?,
+        created_at: at(row.get(4)),
+        revision: row.get::<_, i64>(5) as u64,
+    })
 }
 
 /// A tenant.
-pub(super) async fn tenant(_link: &Link, _tenant: &TenantId) -> Result<Option<Tenant>, Fault> {
-    missing()
+pub(super) async fn tenant(link: &Link, tenant: &TenantId) -> Result<Option<Tenant>, Fault> {
+    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = $1 AND NOT deleted");
+    let row = link.query_opt(&sql, &[&tenant.as_str()]).await?;
+    row.as_ref().map(read_tenant).transpose()
 }
 
 /// Tenants, the newest first.
 pub(super) async fn tenants(
-    _link: &Link,
-    _page: &PageRequest<(Timestamp, TenantId)>,
+    link: &Link,
+    page: &PageRequest<(Timestamp, TenantId)>,
 ) -> Result<Page<Tenant, (Timestamp, TenantId)>, Fault> {
-    missing()
+    let order = "ORDER BY created_at DESC, id DESC LIMIT";
+    let limit = one_more(page.limit);
+    let rows = match &page.before {
+        None => {
+            let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE NOT deleted {order} $1");
+            link.query(&sql, &[&limit]).await?
+        }
+        Some((created_at, id)) => {
+            let sql = format!(
+                "SELECT {TENANT_COLUMNS} FROM tenants WHERE NOT deleted \
+                 AND (created_at, id) < ($1, $2) {order} $3"
+            );
+            link.query(&sql, &[&ms(*created_at), &id.as_str(), &limit])
+                .await?
+        }
+    };
+    let items = rows
+        .iter()
+        .map(read_tenant)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| {
+        (last.created_at, last.id.clone())
+    }))
+}
+
+/// Whose keys: the number of a tenant that is there, or of nobody.
+async fn scope_of(link: &Link, tenant: Option<&TenantId>) -> Result<Option<i64>, Fault> {
+    match tenant {
+        None => Ok(Some(NOBODY)),
+        Some(tenant) => live_tenant(link, tenant).await,
+    }
 }
 
 /// Adds a key.
-pub(super) async fn create_key(_scene: &mut Scene, _key: &ApiKey) -> Result<Insertion, Fault> {
-    missing()
+pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<Insertion, Fault> {
+    // A tenant that is being deleted takes its keys with it.
+    scene.share_directory().await?;
+    let Some(scope) = scope_of(&scene.link, key.tenant.as_ref()).await? else {
+        return Ok(Insertion::NoSuchTenant);
+    };
+    let sql = "INSERT INTO keys (id, tenant_no, name, hash, created_at) \
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+    let (id, hash, created_at) = (Id(key.id.0), key.hash.0.as_slice(), ms(key.created_at));
+    let added = scene
+        .link
+        .execute(sql, &[&id, &scope, &key.name, &hash, &created_at])
+        .await?;
+    Ok(if added == 1 {
+        Insertion::Created
+    } else {
+        Insertion::Taken
+    })
 }
 
 /// Revokes a key.
 pub(super) async fn revoke_key(
-    _scene: &mut Scene,
-    _tenant: Option<&TenantId>,
-    _key: KeyId,
+    scene: &mut Scene,
+    tenant: Option<&TenantId>,
+    key: KeyId,
 ) -> Result<bool, Fault> {
-    missing()
+    scene.own_directory().await?;
+    let Some(scope) = scope_of(&scene.link, tenant).await? else {
+        return Ok(false);
+    };
+    let sql = "DELETE FROM keys WHERE id = $1 AND tenant_no = $2 RETURNING hash";
+    let removed = scene.link.query_opt(sql, &[&Id(key.0), &scope]).await?;
+    let Some(row) = removed else {
+        return Ok(false);
+    };
+    scene.change(Change::Key(hash_of(&row, 0)?));
+    Ok(true)
+}
+
+const KEY_COLUMNS: &str = "k.id, t.id, k.name, k.hash, k.created_at \
+    FROM keys k LEFT JOIN tenants t ON t.no = k.tenant_no";
+
+fn hash_of(row: &Row, column: usize) -> Result<KeyHash, Fault> {
+    let bytes: &[u8] = row.get(column);
+    let hash = bytes.try_into();
+    hash.map(KeyHash)
+        .map_err(|_| Fault::Unreadable("the hash of a key".to_owned()))
+}
+
+fn read_key(row: &Row) -> Result<ApiKey, Fault> {
+    let tenant: Option<&str> = row.get(1);
+    Ok(ApiKey {
+        id: KeyId(row.get::<_, Id>(0).0),
+        tenant: tenant.map(parse).transpose()?,
+        name: row.get(2),
+        hash: hash_of(row, 3)?,
+        created_at: at(row.get(4)),
+    })
 }
 
 /// The key with this hash.
-pub(super) async fn key(_link: &Link, _hash: KeyHash) -> Result<Option<ApiKey>, Fault> {
-    missing()
+pub(super) async fn key(link: &Link, hash: KeyHash) -> Result<Option<ApiKey>, Fault> {
+    let sql = format!("SELECT {KEY_COLUMNS} WHERE k.hash = $1");
+    let row = link.query_opt(&sql, &[&hash.0.as_slice()]).await?;
+    row.as_ref().map(read_key).transpose()
 }
 
-/// Keys.
+/// Keys of a tenant, or of nobody, the newest first.
 pub(super) async fn keys(
-    _link: &Link,
-    _tenant: Option<&TenantId>,
-    _page: PageRequest<KeyId>,
+    link: &Link,
+    tenant: Option<&TenantId>,
+    page: PageRequest<KeyId>,
 ) -> Result<Page<ApiKey, KeyId>, Fault> {
-    missing()
+    let scope = scope_of(link, tenant).await?;
+    let sql = format!(
+        "SELECT {KEY_COLUMNS} WHERE k.tenant_no = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3"
+    );
+    let before = Id(page.before.map_or(u128::MAX, |id| id.0));
+    let rows = link
+        .query(&sql, &[&scope, &before, &one_more(page.limit)])
+        .await?;
+    let items = rows.iter().map(read_key).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// One row more than fits on a page tells whether there is another page.
+pub(super) fn one_more(limit: usize) -> i64 {
+    most(limit).saturating_add(1)
+}
+
+/// A page of what was found, one more than fits on it.
+pub(super) fn cut<T, K>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> K) -> Page<T, K> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(name);
+    Page { items, next }
 }

@@ -1,61 +1,254 @@
 //! Endpoints.
 
+use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{Health, RateLimit, Standing};
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::Span;
+use tokio_postgres::Row;
 
+use super::columns::{Code, Id, at, from_json, ms, parse, to_json};
+use super::directory::{cut, live_tenant, one_more};
 use super::fault::Fault;
 use super::link::Link;
-use super::scene::{Scene, missing};
-use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced};
+use super::routes::{policy, read_patterns};
+use super::scene::Scene;
+use crate::{
+    Change, DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced,
+};
 
 /// Adds an endpoint.
 pub(super) async fn create(
-    _scene: &mut Scene,
-    _endpoint: &Endpoint,
-    _at_most: u32,
+    scene: &mut Scene,
+    endpoint: &Endpoint,
+    at_most: u32,
 ) -> Result<Insertion, Fault> {
-    missing()
+    scene.own_directory().await?;
+    let Some(tenant) = scene.tenant(&endpoint.tenant) else {
+        return Ok(Insertion::NoSuchTenant);
+    };
+    let link = scene.link.clone();
+    if find(&link, endpoint.id).await?.is_some() {
+        return Ok(Insertion::Taken);
+    }
+    if tenant.endpoints.len() >= at_most as usize {
+        return Ok(Insertion::TooMany);
+    }
+    let no = scene.next_no().await?;
+    let shard = Shard::of(endpoint.id).number() as i16;
+    let (id, created_at) = (Id(endpoint.id.0), ms(endpoint.created_at));
+    link.execute(
+        "INSERT INTO endpoints (no, id, shard, tenant_no, standing, url, description, event_types, \
+         timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
+         signature_style, sealed_credentials, created_at, revision) \
+         VALUES ($1, $2, $3, $4, 0, '', '', '[]', 0, 0, 0, 0, false, '', '', 0, '', $5, 0)",
+        &[&no, &id, &shard, &tenant.no, &created_at],
+    )
+    .await?;
+    configure(&link, no, endpoint).await?;
+    link.execute(
+        "INSERT INTO healths (endpoint_no, revision, tripped, health) VALUES ($1, 0, false, $2)",
+        &[&no, &to_json(&Health::default())],
+    )
+    .await?;
+    scene.change(Change::Endpoint(endpoint.id));
+    Ok(Insertion::Created)
 }
 
 /// Changes how an endpoint is configured.
-pub(super) async fn replace(_scene: &mut Scene, _endpoint: &Endpoint) -> Result<Replaced, Fault> {
-    missing()
+pub(super) async fn replace(scene: &mut Scene, endpoint: &Endpoint) -> Result<Replaced, Fault> {
+    scene.own_directory().await?;
+    let link = scene.link.clone();
+    let found = find(&link, endpoint.id).await?;
+    let Some(found) = found.filter(|found| found.standing != Standing::Deleted) else {
+        return Ok(Replaced::Gone);
+    };
+    if found.revision != endpoint.revision {
+        return Ok(Replaced::Outdated);
+    }
+    configure(&link, found.no, endpoint).await?;
+    let sql = "UPDATE endpoints SET revision = revision + 1 WHERE no = $1";
+    link.execute(sql, &[&found.no]).await?;
+    scene.change(Change::Endpoint(endpoint.id));
+    Ok(Replaced::Done)
 }
 
-/// An endpoint, deleted or not.
-pub(super) async fn endpoint(
-    _link: &Link,
-    _endpoint: EndpointId,
-) -> Result<Option<EndpointRow>, Fault> {
-    missing()
+async fn configure(link: &Link, no: i64, endpoint: &Endpoint) -> Result<(), Fault> {
+    let patterns: Vec<String> = endpoint
+        .event_types
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    link.execute(
+        "UPDATE endpoints SET url = $2, description = $3, event_types = $4, policy = $5, \
+         timeout_ms = $6, max_in_flight = $7, per_second = $8, burst = $9, ordered = $10, \
+         sealed_headers = $11, sealed_keys = $12, owner_email = $13, signature_style = $14, \
+         sealed_credentials = $15 WHERE no = $1",
+        &[
+            &no,
+            &endpoint.url,
+            &endpoint.description,
+            &to_json(&patterns),
+            &endpoint.retry_policy.as_ref().map(to_json),
+            &(endpoint.timeout.as_millis() as i64),
+            &i64::from(endpoint.max_in_flight),
+            &endpoint.rate.per_second,
+            &i64::from(endpoint.rate.burst),
+            &endpoint.ordered,
+            &endpoint.sealed_headers,
+            &endpoint.sealed_keys,
+            &endpoint.owner_email,
+            &Code(endpoint.signature_style),
+            &endpoint.sealed_credentials,
+        ],
+    )
+    .await?;
+    Ok(())
 }
 
-/// The endpoints of a tenant that are not deleted.
-pub(super) async fn endpoints(
-    _link: &Link,
-    _tenant: &TenantId,
-    _page: PageRequest<EndpointId>,
-) -> Result<Page<EndpointRow, EndpointId>, Fault> {
-    missing()
+/// What a writer wants to know of an endpoint.
+pub(super) struct Found {
+    pub(super) no: i64,
+    pub(super) tenant_no: i64,
+    pub(super) standing: Standing,
+    pub(super) revision: u64,
 }
 
-/// Writes down how an endpoint stands, and its health if that is newer. Owns the directory itself.
+/// The endpoint with this id, deleted or not.
+pub(super) async fn find(link: &Link, id: EndpointId) -> Result<Option<Found>, Fault> {
+    let row = link
+        .query_opt(
+            "SELECT no, tenant_no, standing, revision FROM endpoints WHERE id = $1",
+            &[&Id(id.0)],
+        )
+        .await?;
+    let row = row.map(|row| Found {
+        no: row.get(0),
+        tenant_no: row.get(1),
+        standing: row.get::<_, Code<Standing>>(2).0,
+        revision: row.get::<_, i64>(3) as u64,
+    });
+    Ok(row)
+}
+
+/// Writes down how an endpoint stands, unless it is deleted, and its health if that is newer.
 pub(super) async fn set_standing(
-    _scene: &mut Scene,
-    _endpoint: EndpointId,
-    _standing: Standing,
-    _reason: Option<DisabledReason>,
-    _health: Option<&Health>,
+    scene: &mut Scene,
+    endpoint: EndpointId,
+    standing: Standing,
+    reason: Option<DisabledReason>,
+    health: Option<&Health>,
 ) -> Result<bool, Fault> {
-    missing()
+    scene.own_directory().await?;
+    let Some(found) = find(&scene.link, endpoint).await? else {
+        return Ok(false);
+    };
+    if let Some(health) = health {
+        remember(&scene.link, found.no, health).await?;
+    }
+    stand(scene, endpoint, standing, reason).await?;
+    Ok(true)
 }
 
-/// The same for whoever owns the directory already; a deleted endpoint stays deleted.
+/// Changes how an endpoint stands. What is deleted stays deleted. Wants the directory to be owned.
 pub(super) async fn stand(
-    _scene: &mut Scene,
-    _endpoint: EndpointId,
-    _standing: Standing,
-    _reason: Option<DisabledReason>,
+    scene: &mut Scene,
+    endpoint: EndpointId,
+    standing: Standing,
+    reason: Option<DisabledReason>,
 ) -> Result<(), Fault> {
-    missing()
+    let reason = reason.filter(|_| standing == Standing::Disabled);
+    let reason = reason.as_ref().map(to_json);
+    let sql = "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
+    let changed = scene
+        .link
+        .execute(sql, &[&Id(endpoint.0), &Code(standing), &reason])
+        .await?;
+    if changed == 1 {
+        scene.change(Change::Endpoint(endpoint));
+    }
+    Ok(())
+}
+
+/// Writes down the health of an endpoint, if it is newer than what is stored.
+pub(super) async fn remember(link: &Link, no: i64, health: &Health) -> Result<(), Fault> {
+    link.execute(
+        "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
+         WHERE endpoint_no = $1 AND revision < $3",
+        &[
+            &no,
+            &to_json(health),
+            &i64::try_from(health.revision).unwrap_or(i64::MAX),
+            &health.trip.is_some(),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
+    e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
+    e.owner_email, e.created_at, e.revision, e.standing, e.reason, h.health, \
+    e.signature_style, e.sealed_credentials \
+    FROM endpoints e JOIN tenants t ON t.no = e.tenant_no JOIN healths h ON h.endpoint_no = e.no";
+
+fn read(row: &Row) -> Result<EndpointRow, Fault> {
+    let small = |column: usize| u32::try_from(row.get::<_, i64>(column)).unwrap_or(u32::MAX);
+    let reason: Option<&str> = row.get(17);
+    Ok(EndpointRow {
+        endpoint: Endpoint {
+            id: EndpointId(row.get::<_, Id>(0).0),
+            tenant: parse(row.get(1))?,
+            url: row.get(2),
+            description: row.get(3),
+            event_types: read_patterns(row.get(4))?,
+            retry_policy: policy(row.get(5))?,
+            timeout: Span::from_millis(row.get::<_, i64>(6) as u64),
+            max_in_flight: small(7),
+            rate: RateLimit {
+                per_second: row.get(8),
+                burst: small(9),
+            },
+            ordered: row.get(10),
+            sealed_headers: row.get(11),
+            sealed_keys: row.get(12),
+            signature_style: row.get::<_, Code<SignatureStyle>>(19).0,
+            sealed_credentials: row.get(20),
+            owner_email: row.get(13),
+            created_at: at(row.get(14)),
+            revision: row.get::<_, i64>(15) as u64,
+        },
+        standing: row.get::<_, Code<Standing>>(16).0,
+        disabled_reason: reason.map(from_json).transpose()?,
+        health: from_json(row.get(18))?,
+    })
+}
+
+/// An endpoint, deleted ones too.
+pub(super) async fn endpoint(
+    link: &Link,
+    endpoint: EndpointId,
+) -> Result<Option<EndpointRow>, Fault> {
+    let sql = format!("SELECT {COLUMNS} WHERE e.id = $1");
+    let row = link.query_opt(&sql, &[&Id(endpoint.0)]).await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// Endpoints of a tenant that are not deleted, the newest first.
+pub(super) async fn endpoints(
+    link: &Link,
+    tenant: &TenantId,
+    page: PageRequest<EndpointId>,
+) -> Result<Page<EndpointRow, EndpointId>, Fault> {
+    let tenant_no = live_tenant(link, tenant).await?;
+    let sql = format!(
+        "SELECT {COLUMNS} WHERE e.tenant_no = $1 AND e.standing <> 3 AND e.id < $2 \
+         ORDER BY e.id DESC LIMIT $3"
+    );
+    let before = Id(page.before.map_or(u128::MAX, |id| id.0));
+    let rows = link
+        .query(&sql, &[&tenant_no, &before, &one_more(page.limit)])
+        .await?;
+    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.endpoint.id))
 }

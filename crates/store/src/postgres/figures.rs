@@ -3,36 +3,96 @@
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
 
+use super::columns::{Id, at, from_json, most, ms};
+use super::directory::live_tenant;
 use super::fault::Fault;
 use super::link::Link;
-use super::scene::missing;
+use super::tally::EVERYWHERE;
 use crate::{Counts, NoticeEntry};
 
-/// How much there is.
-pub(super) async fn counts(_link: &Link) -> Result<Counts, Fault> {
-    missing()
+/// How much there is: the sum of what each node has counted.
+pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
+    let row = link
+        .query_one(
+            "SELECT coalesce(sum(waiting), 0)::bigint, coalesce(sum(dead), 0)::bigint FROM tally \
+             WHERE endpoint_no = $1",
+            &[&EVERYWHERE],
+        )
+        .await?;
+    Ok(Counts {
+        pending: row.get::<_, i64>(0).max(0) as u64,
+        dead_letters: row.get::<_, i64>(1).max(0) as u64,
+    })
 }
 
 /// How many deliveries wait for an endpoint.
-pub(super) async fn pending(_link: &Link, _endpoint: EndpointId) -> Result<u64, Fault> {
-    missing()
+pub(super) async fn pending(link: &Link, endpoint: EndpointId) -> Result<u64, Fault> {
+    let row = link
+        .query_one(
+            "SELECT coalesce(sum(waiting), 0)::bigint FROM tally \
+             WHERE endpoint_no = (SELECT no FROM endpoints WHERE id = $1)",
+            &[&Id(endpoint.0)],
+        )
+        .await?;
+    Ok(row.get::<_, i64>(0).max(0) as u64)
 }
 
-/// How many deliveries have been waiting for another attempt since before `since`.
+/// How many deliveries have been waiting for another attempt since before `since`: those that were first
+/// due before it, in this round.
 pub(super) async fn retrying_since(
-    _link: &Link,
-    _tenant: Option<&TenantId>,
-    _since: Timestamp,
-    _limit: usize,
+    link: &Link,
+    tenant: Option<&TenantId>,
+    since: Timestamp,
+    limit: usize,
 ) -> Result<u64, Fault> {
-    missing()
+    let (since, limit) = (ms(since), most(limit));
+    // Ordered as the index is, so that only what has been retrying for so long is read.
+    let row = match tenant {
+        None => {
+            link.query_one(
+                "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
+                 ORDER BY first_due LIMIT $2) old",
+                &[&since, &limit],
+            )
+            .await?
+        }
+        Some(tenant) => {
+            let Some(no) = live_tenant(link, tenant).await? else {
+                return Ok(0);
+            };
+            link.query_one(
+                "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
+                 AND tenant_no = $3 ORDER BY first_due LIMIT $2) old",
+                &[&since, &limit, &no],
+            )
+            .await?
+        }
+    };
+    Ok(row.get::<_, i64>(0) as u64)
 }
 
 /// Notices past a number.
 pub(super) async fn notices(
-    _link: &Link,
-    _after: u64,
-    _limit: usize,
+    link: &Link,
+    after: u64,
+    limit: usize,
 ) -> Result<Vec<NoticeEntry>, Fault> {
-    missing()
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let rows = link
+        .query(
+            "SELECT n.number, e.id, n.at, n.name, n.detail FROM notices n \
+             JOIN endpoints e ON e.no = n.endpoint_no WHERE n.number > $1 ORDER BY n.number LIMIT $2",
+            &[&after, &most(limit)],
+        )
+        .await?;
+    let entry = |row: &tokio_postgres::Row| {
+        Ok(NoticeEntry {
+            number: row.get::<_, i64>(0) as u64,
+            endpoint: EndpointId(row.get::<_, Id>(1).0),
+            at: at(row.get(2)),
+            name: row.get(3),
+            detail: from_json(row.get(4))?,
+        })
+    };
+    rows.iter().map(entry).collect()
 }

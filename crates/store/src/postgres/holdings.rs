@@ -114,7 +114,8 @@ pub(super) async fn register(link: &Link, works: bool, name: &str) -> Result<Nod
         .query_one(
             "WITH me AS (INSERT INTO nodes (no, role, name) \
              VALUES (nextval('node_numbers'), $1, $2) RETURNING no), \
-             heart AS (INSERT INTO beats (node, beat) SELECT no, 0 FROM me) SELECT no FROM me",
+             heart AS (INSERT INTO beats (node, beat, works, lease_ms) \
+             SELECT no, 0, $1 = 1, 0 FROM me) SELECT no FROM me",
             &[&i16::from(works), &name],
         )
         .await?;

@@ -1,84 +1,549 @@
 //! Replays.
+//!
+//! Steps walk along the list that was made when a replay began, and how far they are is stored with each,
+//! so a restart goes on where it stopped, and nothing is set going twice: whoever steps holds the
+//! replay's row. Which node steps is agreed elsewhere; that two may try is no harm.
 
-use posthaste_core::id::{ReplayId, TenantId};
+use std::collections::BTreeSet;
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{Delivery, OrderingKey, State, Trigger, Turn};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, ReplayId, TenantId};
+use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio_postgres::Row;
 
+use super::columns::{Code, Id, at, most, ms, parse};
+use super::directory::{cut, live_tenant, one_more};
+use super::events::read_list;
 use super::fault::Fault;
+use super::lead::{lead_of, note_lead};
 use super::link::Link;
-use super::scene::{Scene, missing};
-use crate::{Page, PageRequest, Replay, ReplayFilter, ReplayStep};
+use super::replays_plan::unpack;
+pub(super) use super::replays_plan::{Plan, plan};
+use super::replays_rows::NewWaiting;
+use super::routes::Route;
+use super::rows::{self, DeliveryRow};
+use super::scene::Scene;
+use super::schema::meta;
+use crate::codes::RowStatus;
+use crate::{
+    Change, Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
+    StoredStatus,
+};
 
-/// What a replay will send.
-pub(super) struct Plan {
-    targets: Vec<u8>,
+/// How many targets lie in one row.
+const PIECE: usize = 4_096;
+
+/// Begins a replay. One for a tenant that does not exist is done before it begins, and is not kept.
+pub(super) async fn create(
+    scene: &mut Scene,
+    now: Timestamp,
+    tenant: &TenantId,
+    filter: &ReplayFilter,
+    plan: &Plan,
+) -> Result<Replay, Fault> {
+    scene.own_directory().await?;
+    let id: ReplayId = scene.mint.next(now);
+    let mut replay = Replay {
+        id,
+        tenant: tenant.clone(),
+        filter: filter.clone(),
+        status: ReplayStatus::Running,
+        total: plan.targets.len() as u64,
+        replayed: 0,
+        created_at: now,
+        finished_at: None,
+    };
+    let tenant_no = scene.tenant(tenant).map(|routes| routes.no);
+    let Some(tenant_no) = tenant_no.filter(|no| plan.tenant_no == Some(*no)) else {
+        replay.status = ReplayStatus::Done;
+        replay.finished_at = Some(now);
+        replay.total = 0;
+        return Ok(replay);
+    };
+    let link = scene.link.clone();
+    link.execute(
+        "INSERT INTO replays (id, tenant_no, status, scope, endpoint, event_type, kind, since, \
+         until, total, replayed, created_at) \
+         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, 0, $10)",
+        &[
+            &Id(id.0),
+            &tenant_no,
+            &Code(filter.scope),
+            &filter.endpoint.map(|endpoint| Id(endpoint.0)),
+            &filter.event_type.as_ref().map(EventType::as_str),
+            &filter.error_kind.map(Code),
+            &filter.since.map(ms),
+            &filter.until.map(ms),
+            &(replay.total as i64),
+            &ms(now),
+        ],
+    )
+    .await?;
+    for (piece, targets) in plan.targets.chunks(PIECE).enumerate() {
+        let mut packed = Vec::new();
+        for target in targets {
+            target.pack(&mut packed);
+        }
+        link.execute(
+            "INSERT INTO replay_targets (replay_id, piece, targets) VALUES ($1, $2, $3)",
+            &[&Id(id.0), &(piece as i64), &packed],
+        )
+        .await?;
+    }
+    scene.change(Change::Replay(id));
+    Ok(replay)
 }
 
-impl Plan {
-    /// How many bytes it brings.
-    pub(super) fn bytes(&self) -> usize {
-        self.targets.len()
+/// The next targets of a replay, from `place` on: events and numbers of endpoints.
+async fn targets(
+    link: &Link,
+    replay: ReplayId,
+    place: usize,
+    limit: usize,
+) -> Result<Vec<(EventId, i64)>, Fault> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let first = place / PIECE;
+    let last = place.saturating_add(limit - 1) / PIECE;
+    let rows = link
+        .query(
+            "SELECT targets FROM replay_targets WHERE replay_id = $1 AND piece >= $2 AND piece <= $3 \
+             ORDER BY piece",
+            &[&Id(replay.0), &most(first), &most(last)],
+        )
+        .await?;
+    let packed = rows.iter().map(|row| row.get::<_, &[u8]>(0));
+    let from = place - first * PIECE;
+    Ok(packed.flat_map(unpack).skip(from).take(limit).collect())
+}
+
+/// Sets the next deliveries going. Everything it comes to is counted, also what it passes over.
+pub(super) async fn step(
+    scene: &mut Scene,
+    now: Timestamp,
+    id: ReplayId,
+    limit: usize,
+) -> Result<Option<ReplayStep>, Fault> {
+    scene.share_directory().await?;
+    let link = scene.link.clone();
+    let Some(mut replay) = find(&link, None, id, Hold::Mine).await? else {
+        return Ok(None);
+    };
+    let mut going = BTreeSet::new();
+    match replay.status {
+        ReplayStatus::Running => {
+            let next = targets(&link, id, replay.replayed as usize, limit).await?;
+            replay.replayed += next.len() as u64;
+            going = set_going(scene, now, replay.filter.scope, &next).await?;
+            if replay.replayed >= replay.total {
+                replay.status = ReplayStatus::Done;
+                replay.finished_at = Some(now);
+            }
+            save(&link, &replay).await?;
+        }
+        ReplayStatus::Done | ReplayStatus::Cancelled => {}
+    }
+    Ok(Some(ReplayStep {
+        replay,
+        endpoints: going.into_iter().collect(),
+    }))
+}
+
+/// An event of which something may be sent again.
+struct Original {
+    created_at: Timestamp,
+    deliver_at: Option<Timestamp>,
+    ordering: Option<OrderingKey>,
+    event_type: String,
+    tenant_no: i64,
+    made: FxHashMap<EndpointId, DeliveryId>,
+}
+
+/// Sets events going to endpoints, where these take part and nobody was faster. Says where something
+/// waits that did not.
+async fn set_going(
+    scene: &mut Scene,
+    now: Timestamp,
+    scope: ReplayScope,
+    targets: &[(EventId, i64)],
+) -> Result<BTreeSet<EndpointId>, Fault> {
+    let routes = routes_to(scene, targets).await?;
+    let originals = originals(&scene.link, targets).await?;
+    let mut again = Vec::new();
+    let mut anew = Vec::new();
+    for (event, endpoint_no) in targets {
+        let (Some(route), Some(original)) = (routes.get(endpoint_no), originals.get(event)) else {
+            continue;
+        };
+        match original.made.get(&route.id) {
+            Some(made) => again.push(*made),
+            None => anew.push((*event, *endpoint_no)),
+        }
+    }
+    let mut going = send_again(scene, now, scope, &again, &routes).await?;
+    going.extend(send_anew(scene, now, &anew, &originals, &routes).await?);
+    Ok(going)
+}
+
+/// The endpoints of some targets that take part.
+async fn routes_to(
+    scene: &Scene,
+    targets: &[(EventId, i64)],
+) -> Result<FxHashMap<i64, Route>, Fault> {
+    let mut numbers: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let rows = scene
+        .link
+        .query(
+            "SELECT e.no, e.id, t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+             WHERE e.no = ANY($1) AND NOT t.deleted",
+            &[&numbers],
+        )
+        .await?;
+    let mut routes = FxHashMap::default();
+    for row in &rows {
+        let (no, id) = (row.get(0), EndpointId(row.get::<_, Id>(1).0));
+        let tenant = scene.tenant(&parse(row.get(2))?);
+        let route = tenant.as_ref().and_then(|tenant| tenant.endpoint(id));
+        if let Some(route) = route.filter(|route| route.takes_part()) {
+            routes.insert(no, route.clone());
+        }
+    }
+    Ok(routes)
+}
+
+/// The events of some targets, with the deliveries that were made of them. They stay until the commit.
+async fn originals(
+    link: &Link,
+    targets: &[(EventId, i64)],
+) -> Result<FxHashMap<EventId, Original>, Fault> {
+    let mut events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
+    events.sort_unstable();
+    events.dedup();
+    let (Some(first), Some(last)) = (events.first(), events.last()) else {
+        return Ok(FxHashMap::default());
+    };
+    let rows = link
+        .query(
+            "SELECT id, created_at, deliver_at, ordering, type, tenant_no, deliveries FROM events \
+             WHERE id = ANY($1) AND id >= $2 AND id <= $3 ORDER BY id FOR KEY SHARE",
+            &[&events, first, last],
+        )
+        .await?;
+    let mut originals = FxHashMap::default();
+    for row in &rows {
+        let ordering: Option<i64> = row.get(3);
+        let accepted = read_list(row.get(6)).into_iter();
+        let original = Original {
+            created_at: at(row.get(1)),
+            deliver_at: row.get::<_, Option<i64>>(2).map(at),
+            ordering: ordering.map(|key| OrderingKey(key as u64)),
+            event_type: row.get(4),
+            tenant_no: row.get(5),
+            made: accepted
+                .map(|delivery| (delivery.endpoint, delivery.id))
+                .collect(),
+        };
+        originals.insert(EventId(row.get::<_, Id>(0).0), original);
+    }
+    let added = link
+        .query(
+            "SELECT a.event_id, e.id, a.delivery_id FROM added a \
+             JOIN endpoints e ON e.no = a.endpoint_no WHERE a.event_id = ANY($1)",
+            &[&events],
+        )
+        .await?;
+    for row in &added {
+        let event = EventId(row.get::<_, Id>(0).0);
+        if let Some(original) = originals.get_mut(&event) {
+            let delivery = DeliveryId(row.get::<_, Id>(2).0);
+            let endpoint = EndpointId(row.get::<_, Id>(1).0);
+            original.made.insert(endpoint, delivery);
+        }
+    }
+    Ok(originals)
+}
+
+/// Sends deliveries again that have ended as it was asked for.
+async fn send_again(
+    scene: &mut Scene,
+    now: Timestamp,
+    scope: ReplayScope,
+    ids: &[DeliveryId],
+    routes: &FxHashMap<i64, Route>,
+) -> Result<BTreeSet<EndpointId>, Fault> {
+    let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
+    ids.sort_unstable();
+    let mut going = BTreeSet::new();
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
+        return Ok(going);
+    };
+    let link = scene.link.clone();
+    let sql = format!(
+        "WITH d AS (DELETE FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND status = $4 \
+         RETURNING *) SELECT {} FROM d JOIN endpoints e ON e.no = d.endpoint_no ORDER BY d.id",
+        rows::ENDED
+    );
+    let status = ended_as(scope.status());
+    let found = link
+        .query(&sql, &[&ids, first, last, &status.map(Code)])
+        .await?;
+    let mut revived = NewWaiting::default();
+    let mut kept = (Vec::new(), Vec::new(), Vec::new());
+    for row in &found {
+        let before = rows::read(row)?;
+        let mut after = before.delivery.clone();
+        let route = &routes[&before.endpoint_no];
+        after
+            .replay(now, route.give_up_after)
+            .expect("only what has ended is asked for");
+        let last_attempt = before.last_attempt()?;
+        if let (Some(entry), Some(last)) = (&last_attempt, &before.last) {
+            kept.0.push(Id(after.id().0));
+            kept.1.push(entry.number as i32);
+            kept.2.push(last.clone());
+        }
+        let waits = rows::status_of(&after);
+        scene.count(before.endpoint_no, Some(before.status), Some(waits));
+        scene.tell(route.id, now);
+        going.insert(route.id);
+        let kind = rows::failed_with(&after, last_attempt.and_then(|last| last.error_kind));
+        revived.push(before, &after, kind);
+    }
+    revived.insert(&link).await?;
+    if !kept.0.is_empty() {
+        // One that was failed without an attempt has its last attempt there already.
+        link.execute(
+            "INSERT INTO attempts (delivery_id, number, entry) \
+             SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[]) ON CONFLICT DO NOTHING",
+            &[&kept.0, &kept.1, &kept.2],
+        )
+        .await?;
+    }
+    Ok(going)
+}
+
+/// How a delivery has ended that is shown so.
+fn ended_as(status: StoredStatus) -> Option<RowStatus> {
+    match status {
+        StoredStatus::Succeeded => Some(RowStatus::Succeeded),
+        StoredStatus::Failed => Some(RowStatus::Failed),
+        StoredStatus::Cancelled => Some(RowStatus::Cancelled),
+        StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => None,
     }
 }
 
-/// What a replay will send: looked for by a reader, since it may take long.
-pub(super) async fn plan(
-    _link: &Link,
-    _tenant: &TenantId,
-    _filter: &ReplayFilter,
-) -> Result<Plan, Fault> {
-    missing()
-}
-
-/// Begins a replay.
-pub(super) async fn create(
-    _scene: &mut Scene,
-    _now: Timestamp,
-    _tenant: &TenantId,
-    _filter: &ReplayFilter,
-    _plan: &Plan,
-) -> Result<Replay, Fault> {
-    missing()
-}
-
-/// Sets the next of a running replay going.
-pub(super) async fn step(
-    _scene: &mut Scene,
-    _now: Timestamp,
-    _replay: ReplayId,
-    _limit: usize,
-) -> Result<Option<ReplayStep>, Fault> {
-    missing()
+/// Makes deliveries of stored events, due now unless the event asks for later. Whoever makes one of the
+/// same event for the same endpoint at the same time makes none.
+async fn send_anew(
+    scene: &mut Scene,
+    now: Timestamp,
+    targets: &[(EventId, i64)],
+    originals: &FxHashMap<EventId, Original>,
+    routes: &FxHashMap<i64, Route>,
+) -> Result<BTreeSet<EndpointId>, Fault> {
+    let mut going = BTreeSet::new();
+    if targets.is_empty() {
+        return Ok(going);
+    }
+    let events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
+    let endpoints: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
+    let ids: Vec<DeliveryId> = targets.iter().map(|_| scene.mint.next(now)).collect();
+    let named: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
+    let link = scene.link.clone();
+    let rows = link
+        .query(
+            "INSERT INTO added (event_id, endpoint_no, delivery_id) \
+             SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::uuid[]) \
+             ON CONFLICT DO NOTHING RETURNING delivery_id",
+            &[&events, &endpoints, &named],
+        )
+        .await?;
+    let added: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    let mut made = NewWaiting::default();
+    let mut lead = 0;
+    for ((event, endpoint_no), id) in targets.iter().zip(ids) {
+        if !added.contains(&Id(id.0)) {
+            continue;
+        }
+        let (original, route) = (&originals[event], &routes[endpoint_no]);
+        let due_at = original.deliver_at.map_or(now, |at| at.max(now));
+        let scheduled = Delivery::schedule(
+            id,
+            *event,
+            route.id,
+            original.ordering,
+            due_at,
+            route.give_up_after,
+        );
+        let turn = Turn {
+            at: due_at,
+            trigger: Trigger::Manual,
+        };
+        let delivery = Delivery::restore(scheduled.facts().clone(), State::Pending(turn));
+        let row = DeliveryRow {
+            delivery,
+            endpoint_no: *endpoint_no,
+            tenant_no: original.tenant_no,
+            created_at: original.created_at,
+            event_type: original.event_type.clone(),
+            status: RowStatus::Pending,
+            last: None,
+        };
+        let delivery = row.delivery.clone();
+        made.push(row, &delivery, None);
+        scene.count(*endpoint_no, None, Some(RowStatus::Pending));
+        scene.tell(route.id, due_at);
+        going.insert(route.id);
+        lead = lead.max(lead_of(id.0, original.created_at));
+    }
+    made.insert(&link).await?;
+    note_lead(&link, meta::DELIVERY_LEAD, lead).await?;
+    Ok(going)
 }
 
 /// Stops a replay.
 pub(super) async fn cancel(
-    _scene: &mut Scene,
-    _now: Timestamp,
-    _tenant: &TenantId,
-    _replay: ReplayId,
+    scene: &mut Scene,
+    now: Timestamp,
+    tenant: &TenantId,
+    id: ReplayId,
 ) -> Result<Option<Replay>, Fault> {
-    missing()
+    scene.own_directory().await?;
+    let Some(tenant_no) = scene.tenant(tenant).map(|routes| routes.no) else {
+        return Ok(None);
+    };
+    let link = scene.link.clone();
+    let Some(mut replay) = find(&link, Some(tenant_no), id, Hold::Mine).await? else {
+        return Ok(None);
+    };
+    match replay.status {
+        ReplayStatus::Running => {
+            replay.status = ReplayStatus::Cancelled;
+            replay.finished_at = Some(now);
+            save(&link, &replay).await?;
+            scene.change(Change::Replay(id));
+        }
+        ReplayStatus::Done | ReplayStatus::Cancelled => {}
+    }
+    Ok(Some(replay))
 }
 
-/// A replay.
+/// Writes down how far a replay is; its list goes when it ends.
+async fn save(link: &Link, replay: &Replay) -> Result<(), Fault> {
+    let id = Id(replay.id.0);
+    link.execute(
+        "UPDATE replays SET status = $2, replayed = $3, finished_at = $4 WHERE id = $1",
+        &[
+            &id,
+            &Code(replay.status),
+            &(replay.replayed as i64),
+            &replay.finished_at.map(ms),
+        ],
+    )
+    .await?;
+    if replay.status != ReplayStatus::Running {
+        link.execute("DELETE FROM replay_targets WHERE replay_id = $1", &[&id])
+            .await?;
+    }
+    Ok(())
+}
+
+const COLUMNS: &str = "r.id, t.id, r.status, r.scope, r.endpoint, r.event_type, r.kind, r.since, \
+    r.until, r.total, r.replayed, r.created_at, r.finished_at \
+    FROM replays r JOIN tenants t ON t.no = r.tenant_no";
+
+fn read(row: &Row) -> Result<Replay, Fault> {
+    let time = |column: usize| row.get::<_, Option<i64>>(column).map(at);
+    let endpoint: Option<Id> = row.get(4);
+    let event_type: Option<&str> = row.get(5);
+    let kind: Option<Code<FailureKind>> = row.try_get(6)?;
+    Ok(Replay {
+        id: ReplayId(row.get::<_, Id>(0).0),
+        tenant: parse(row.get(1))?,
+        status: row.try_get::<_, Code<ReplayStatus>>(2)?.0,
+        filter: ReplayFilter {
+            scope: row.try_get::<_, Code<ReplayScope>>(3)?.0,
+            endpoint: endpoint.map(|id| EndpointId(id.0)),
+            event_type: event_type.map(parse).transpose()?,
+            error_kind: kind.map(|kind| kind.0),
+            since: time(7),
+            until: time(8),
+        },
+        total: row.get::<_, i64>(9) as u64,
+        replayed: row.get::<_, i64>(10) as u64,
+        created_at: at(row.get(11)),
+        finished_at: time(12),
+    })
+}
+
+/// Whether a replay is only looked at, or nobody else's until the commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Look,
+    Mine,
+}
+
+/// A replay, of this tenant or of any.
+async fn find(
+    link: &Link,
+    tenant_no: Option<i64>,
+    id: ReplayId,
+    hold: Hold,
+) -> Result<Option<Replay>, Fault> {
+    let held = match hold {
+        Hold::Look => "",
+        Hold::Mine => "FOR UPDATE OF r",
+    };
+    let sql = format!(
+        "SELECT {COLUMNS} WHERE r.id = $1 AND ($2::bigint IS NULL OR r.tenant_no = $2) {held}"
+    );
+    let row = link.query_opt(&sql, &[&Id(id.0), &tenant_no]).await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// A replay of a tenant.
 pub(super) async fn replay(
-    _link: &Link,
-    _tenant: &TenantId,
-    _replay: ReplayId,
+    link: &Link,
+    tenant: &TenantId,
+    id: ReplayId,
 ) -> Result<Option<Replay>, Fault> {
-    missing()
+    match live_tenant(link, tenant).await? {
+        Some(no) => find(link, Some(no), id, Hold::Look).await,
+        None => Ok(None),
+    }
 }
 
-/// Replays of a tenant.
+/// Replays of a tenant, the newest first.
 pub(super) async fn replays(
-    _link: &Link,
-    _tenant: &TenantId,
-    _page: PageRequest<ReplayId>,
+    link: &Link,
+    tenant: &TenantId,
+    page: PageRequest<ReplayId>,
 ) -> Result<Page<Replay, ReplayId>, Fault> {
-    missing()
+    let tenant_no = live_tenant(link, tenant).await?;
+    let sql = format!(
+        "SELECT {COLUMNS} WHERE r.tenant_no = $1 AND r.id < $2 ORDER BY r.id DESC LIMIT $3"
+    );
+    let before = Id(page.before.map_or(u128::MAX, |id| id.0));
+    let rows = link
+        .query(&sql, &[&tenant_no, &before, &one_more(page.limit)])
+        .await?;
+    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
 }
 
 /// Replays that are running.
-pub(super) async fn running(_link: &Link) -> Result<Vec<ReplayId>, Fault> {
-    missing()
+pub(super) async fn running(link: &Link) -> Result<Vec<ReplayId>, Fault> {
+    let rows = link
+        .query("SELECT id FROM replays WHERE status = 0 ORDER BY id", &[])
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| ReplayId(row.get::<_, Id>(0).0))
+        .collect())
 }

@@ -47,6 +47,8 @@ pub(super) struct Scene {
     pub(super) leads: (i64, i64),
     pub(super) effects: Effects,
     pub(super) memory: Memory,
+    /// From this size on, a day's rows are removed as a whole.
+    pub(super) large_day_bytes: u64,
 }
 
 /// What the writer remembers that may be wrong without harm.

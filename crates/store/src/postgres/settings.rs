@@ -11,6 +11,9 @@ use super::dial::{Dial, ServerUrl};
 /// How long a node's silence is borne before its work is somebody else's.
 pub const DEFAULT_LEASE: Span = Span::from_secs(6);
 
+/// From which size on the rows of a day are removed together.
+pub const DEFAULT_LARGE_DAY_BYTES: u64 = 256 << 20;
+
 /// Where the server is, how it is reached, and what this node is.
 #[derive(Clone)]
 pub struct PostgresSettings {
@@ -32,6 +35,8 @@ pub struct PostgresSettings {
     pub pauses: Pauses,
     /// How many connections answer point reads.
     pub quick_readers: usize,
+    /// From this size on, the rows of a day are not removed one by one when they are old, but all together.
+    pub large_day_bytes: u64,
 }
 
 /// How long one waits before trying to connect again: ever longer, up to a limit.
@@ -77,6 +82,7 @@ impl PostgresSettings {
             lease: DEFAULT_LEASE,
             pauses: Pauses::default(),
             quick_readers: 3,
+            large_day_bytes: DEFAULT_LARGE_DAY_BYTES,
         }
     }
 }

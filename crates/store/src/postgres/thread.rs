@@ -183,6 +183,7 @@ async fn open(
             leads: (0, 0),
             effects: Effects::default(),
             memory: Memory::default(),
+            large_day_bytes: settings.large_day_bytes,
         },
         hand_over: shared.hand_over.clone(),
         wary: 0,

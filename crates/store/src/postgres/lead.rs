@@ -1,0 +1,73 @@
+//! How far ids run ahead of the times at which their events were accepted.
+//!
+//! By nothing, unless a clock was set back, very many came at once, or a delivery was made of an old
+//! event. The greatest lead there was is kept, so that a range of time can be looked for as a range of
+//! ids.
+
+use posthaste_core::id::{first_moment, moment_of};
+use posthaste_core::time::Timestamp;
+
+use super::fault::Fault;
+use super::link::Link;
+use super::walk::Range;
+
+/// How many milliseconds an id lies ahead of a time, rounded up so that it seldom changes.
+pub(super) fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
+    let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
+    match moments >> 12 {
+        0 => 0,
+        some => some.next_power_of_two() as i64,
+    }
+}
+
+/// Keeps a lead under one of the two names, if it is the greatest.
+pub(super) async fn note_lead(link: &Link, name: &str, lead: i64) -> Result<(), Fault> {
+    if lead > 0 {
+        let sql = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
+        link.execute(sql, &[&name, &lead]).await?;
+    }
+    Ok(())
+}
+
+/// The ids that what was accepted in a time can have, by the lead of this name.
+pub(super) async fn ids_between(
+    link: &Link,
+    name: &str,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) -> Result<Range, Fault> {
+    let lead = match until {
+        None => 0,
+        Some(_) => {
+            let sql = "SELECT value FROM meta WHERE name = $1";
+            link.query_one(sql, &[&name]).await?.get::<_, i64>(0) as u64
+        }
+    };
+    Ok(Range::between(since, until, lead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::dice::Dice;
+    use posthaste_core::id::Mint;
+
+    #[test]
+    fn what_was_accepted_in_a_time_lies_in_its_range() {
+        let mut mint = Mint::new(Dice::seeded(7));
+        let mut lead = 0;
+        let mut made = Vec::new();
+        // The clock is set back by a minute, and ids run ahead for as long.
+        for ms in (0..500).chain(0..500) {
+            let at = Timestamp(1_800_000_000_000 + 200 * ms);
+            let id: u128 = mint.next(at);
+            lead = lead.max(lead_of(id, at));
+            made.push((at, id));
+        }
+        assert!(lead >= 90_000, "{lead}");
+        for (at, id) in made {
+            let range = Range::between(Some(at), Some(Timestamp(at.0 + 1)), lead as u64);
+            assert!(range.above < id && id < range.below, "{at:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Many deliveries that begin to wait, as rows.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::Delivery;
+use tokio_postgres::types::ToSql;
+
+use super::columns::{Id, ms};
+use super::fault::Fault;
+use super::link::Link;
+use super::rows::{DeliveryRow, granted, standing_of};
+use crate::codes::Coded;
+
+/// Rows to be added to `waiting`, a list for each column.
+#[derive(Debug, Default)]
+pub(super) struct NewWaiting {
+    ids: Vec<Id>,
+    events: Vec<Id>,
+    endpoints: Vec<i64>,
+    tenants: Vec<i64>,
+    created: Vec<i64>,
+    dues: Vec<i64>,
+    first_dues: Vec<i64>,
+    give_ups: Vec<i64>,
+    delays: Vec<Option<i64>>,
+    orderings: Vec<Option<i64>>,
+    attempts: Vec<i32>,
+    spent: Vec<i32>,
+    statuses: Vec<i16>,
+    triggers: Vec<i16>,
+    kinds: Vec<Option<i16>>,
+    types: Vec<String>,
+    granted: Vec<Option<String>>,
+    lasts: Vec<Option<String>>,
+}
+
+/// Adds rows to `waiting`.
+const ADD_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
+    created_at, due, first_due, give_up_at, delay_ms, ordering, attempts, spent, status, trigger, kind, \
+    type, granted, last) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], \
+    $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::integer[], \
+    $12::integer[], $13::smallint[], $14::smallint[], $15::smallint[], $16::text[], $17::text[], \
+    $18::text[])";
+
+impl NewWaiting {
+    /// Adds one that waits: `before` as it was, or would have been, and `after` as it is. Its last attempt
+    /// failed with `kind`.
+    pub(super) fn push(
+        &mut self,
+        before: DeliveryRow,
+        after: &Delivery,
+        kind: Option<FailureKind>,
+    ) {
+        let facts = after.facts();
+        let (status, due, trigger) = standing_of(after);
+        self.ids.push(Id(facts.id.0));
+        self.events.push(Id(facts.event.0));
+        self.endpoints.push(before.endpoint_no);
+        self.tenants.push(before.tenant_no);
+        self.created.push(ms(before.created_at));
+        self.dues.push(due.expect("only what waits is added"));
+        self.first_dues.push(ms(facts.due_at));
+        self.give_ups.push(ms(facts.give_up_at));
+        let delay = facts.previous_delay.map(|delay| delay.as_millis() as i64);
+        self.delays.push(delay);
+        self.orderings.push(facts.ordering.map(|key| key.0 as i64));
+        self.attempts.push(facts.attempts as i32);
+        self.spent.push(facts.spent as i32);
+        self.statuses.push(status.code() as i16);
+        self.triggers.push(trigger.code() as i16);
+        self.kinds.push(kind.map(|kind| kind.code() as i16));
+        self.types.push(before.event_type);
+        self.granted.push(granted(facts));
+        self.lasts.push(before.last);
+    }
+
+    fn given(&self) -> [&(dyn ToSql + Sync); 18] {
+        [
+            &self.ids,
+            &self.events,
+            &self.endpoints,
+            &self.tenants,
+            &self.created,
+            &self.dues,
+            &self.first_dues,
+            &self.give_ups,
+            &self.delays,
+            &self.orderings,
+            &self.attempts,
+            &self.spent,
+            &self.statuses,
+            &self.triggers,
+            &self.kinds,
+            &self.types,
+            &self.granted,
+            &self.lasts,
+        ]
+    }
+
+    /// Adds them.
+    pub(super) async fn insert(&self, link: &Link) -> Result<(), Fault> {
+        if !self.ids.is_empty() {
+            link.execute(ADD_WAITING, &self.given()).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,378 @@
+//! Removing whole days.
+//!
+//! What was made on one day lies in partitions of its own. A large day is never deleted row by row: once
+//! everything in it is old enough for every tenant that has something there, and nothing of it waits, its
+//! partitions are dropped. What hangs on its events elsewhere goes first, in pieces.
+//!
+//! A day that has become empty is dropped too, so that there are never many more partitions than days
+//! that are kept.
+
+use posthaste_core::id::DeliveryId;
+use posthaste_core::time::{Span, Timestamp};
+
+use super::columns::{Id, ms};
+use super::events::read_list;
+use super::fault::{Fault, Verdict};
+use super::link::Link;
+use super::partitions::{Day, PARTITIONED};
+use super::scene::Scene;
+use super::schema::lock;
+use super::tidy::{remember, remove_deliveries, retentions};
+use crate::Retention;
+
+/// How long dropping waits for those who read. Everybody else waits behind it.
+const DROP_LOCK_MS: u32 = 1_000;
+/// How many idempotency keys go in one step.
+const KEYS_AT_ONCE: i64 = 20_000;
+/// An empty day is kept for so long, so that nobody drops what somebody is about to fill.
+const EMPTY_FOR: Span = Span::from_days(3);
+/// How many empty days go in one step.
+const EMPTY_AT_ONCE: usize = 8;
+/// How long before midnight an event can have been accepted whose deliveries are of the next day: their
+/// ids follow its own at once.
+const OVER_MIDNIGHT: Span = Span::from_secs(60);
+
+/// What a step did with a large day.
+pub(super) struct Step {
+    /// How many events went with it.
+    pub(super) events: usize,
+    /// Nothing more can be done about this day for now.
+    pub(super) over: bool,
+}
+
+/// The days that have partitions, the oldest first, with the bytes that lie in each.
+async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
+    let rows = link
+        .query(
+            "SELECT c.relname::text, pg_relation_size(c.oid) FROM pg_inherits i \
+             JOIN pg_class c ON c.oid = i.inhrelid \
+             WHERE i.inhparent = ANY(ARRAY['events'::regclass, 'ended'::regclass])",
+            &[],
+        )
+        .await?;
+    let mut days = std::collections::BTreeMap::new();
+    for row in &rows {
+        if let Some(day) = day_named(row.get(0)) {
+            *days.entry(day).or_insert(0) += row.get::<_, i64>(1) as u64;
+        }
+    }
+    Ok(days.into_iter().collect())
+}
+
+/// The day of the partition with this name.
+fn day_named(name: &str) -> Option<Day> {
+    let (_, date) = name.rsplit_once('_')?;
+    let (year, month, day) = (date.get(..4)?, date.get(4..6)?, date.get(6..)?);
+    let begins = format!("{year}-{month}-{day}T00:00:00Z");
+    begins.parse().ok().map(Day::at)
+}
+
+/// The first large day with ids above this one.
+pub(super) async fn next_large(scene: &Scene, above: u128) -> Result<Option<Day>, Fault> {
+    let days = days(&scene.link).await?;
+    let large = days.into_iter().find(|(day, bytes)| {
+        *bytes >= scene.large_day_bytes && day.next().first_id() > above.saturating_add(1)
+    });
+    Ok(large.map(|(day, _)| day))
+}
+
+/// Brings a large day closer to its end, if its time has come.
+pub(super) async fn step(
+    scene: &mut Scene,
+    now: Timestamp,
+    retention: Retention,
+    day: Day,
+) -> Result<Step, Fault> {
+    let not_yet = Step {
+        events: 0,
+        over: true,
+    };
+    let link = scene.link.clone();
+    let Some(longest) = is_over(&link, now, retention, day).await? else {
+        return Ok(not_yet);
+    };
+    if forget_keys(&link, day).await? {
+        return Ok(Step {
+            events: 0,
+            over: false,
+        });
+    }
+    link.batch(&format!(
+        "SAVEPOINT day; SET LOCAL lock_timeout = {DROP_LOCK_MS}"
+    ))
+    .await?;
+    match drop_large(scene, now, day, longest).await {
+        Ok(Some(events)) => Ok(Step { events, over: true }),
+        Ok(None) => {
+            link.batch("ROLLBACK TO SAVEPOINT day").await?;
+            Ok(not_yet)
+        }
+        // Somebody reads in it. Tomorrow is soon enough.
+        Err(fault) if fault.verdict() == Verdict::InTheWay => {
+            link.batch("ROLLBACK TO SAVEPOINT day").await?;
+            tracing::info!(
+                day = day.partition("day"),
+                "old days are in use and are dropped later"
+            );
+            Ok(not_yet)
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Whether everything in a day is old enough and ended; and how long the most patient tenant keeps it.
+async fn is_over(
+    link: &Link,
+    now: Timestamp,
+    retention: Retention,
+    day: Day,
+) -> Result<Option<Span>, Fault> {
+    let mut tenants = Vec::new();
+    for table in ["events", "ended"] {
+        // From one tenant to the next, however many rows each has.
+        let name = day.partition(table);
+        let rows = link
+            .query(
+                &format!(
+                    "WITH RECURSIVE t AS ((SELECT tenant_no FROM {name} ORDER BY tenant_no LIMIT 1) \
+                     UNION ALL SELECT (SELECT tenant_no FROM {name} WHERE tenant_no > t.tenant_no \
+                     ORDER BY tenant_no LIMIT 1) FROM t WHERE t.tenant_no IS NOT NULL) \
+                     SELECT tenant_no FROM t WHERE tenant_no IS NOT NULL"
+                ),
+                &[],
+            )
+            .await?;
+        tenants.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+    }
+    tenants.sort_unstable();
+    tenants.dedup();
+    let kept_for = retentions(link, &tenants, retention).await?;
+    let longest = kept_for.values().max().copied().unwrap_or(Span::ZERO);
+    let young = day.next().begins().after(longest) > now;
+    if young || waits(link, day).await? || ended_after(link, day, now, longest).await? {
+        return Ok(None);
+    }
+    Ok(Some(longest))
+}
+
+/// Whether something of a day waits.
+async fn waits(link: &Link, day: Day) -> Result<bool, Fault> {
+    let row = link
+        .query_one(
+            "SELECT EXISTS (SELECT 1 FROM waiting WHERE id >= $1 AND id < $2) OR EXISTS \
+             (SELECT 1 FROM added a JOIN waiting w ON w.id = a.delivery_id \
+             WHERE a.event_id >= $1 AND a.event_id < $2)",
+            &[&Id(day.first_id()), &Id(day.next().first_id())],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
+/// Whether something of a day ended too late to go.
+async fn ended_after(link: &Link, day: Day, now: Timestamp, keep: Span) -> Result<bool, Fault> {
+    // An index tells which pages can hold such rows; nobody should read the others.
+    link.batch("SET LOCAL enable_seqscan = off").await?;
+    let name = day.partition("ended");
+    let last = now.0.saturating_sub(keep.as_millis());
+    let sql = format!("SELECT EXISTS (SELECT 1 FROM {name} WHERE ended_at > $1)");
+    let row = link.query_one(&sql, &[&ms(Timestamp(last))]).await?;
+    link.batch("SET LOCAL enable_seqscan = on").await?;
+    Ok(row.get(0))
+}
+
+/// Removes some of the idempotency keys of a day. Says false if there are none.
+async fn forget_keys(link: &Link, day: Day) -> Result<bool, Fault> {
+    let gone = link
+        .execute(
+            "DELETE FROM idempotency WHERE ctid = ANY(ARRAY(SELECT ctid FROM idempotency \
+             WHERE event_id >= $1 AND event_id < $2 LIMIT $3))",
+            &[
+                &Id(day.first_id()),
+                &Id(day.next().first_id()),
+                &KEYS_AT_ONCE,
+            ],
+        )
+        .await?;
+    Ok(gone > 0)
+}
+
+/// Drops a large day. Nothing if something of it has begun to wait meanwhile. Says how many events it
+/// held.
+async fn drop_large(
+    scene: &mut Scene,
+    now: Timestamp,
+    day: Day,
+    longest: Span,
+) -> Result<Option<usize>, Fault> {
+    let link = scene.link.clone();
+    hold(&link, day).await?;
+    let stray = strays(&link, day).await?;
+    if waits(&link, day).await?
+        || ended_after(&link, day, now, longest).await?
+        || !have_ended(&link, &stray, now, longest).await?
+    {
+        return Ok(None);
+    }
+    let (events, ended) = (day.partition("events"), day.partition("ended"));
+    let count = link
+        .query_one(&format!("SELECT count(*) FROM {events}"), &[])
+        .await?;
+    let sql =
+        format!("SELECT endpoint_no, count(*) FROM {ended} WHERE status = 3 GROUP BY endpoint_no");
+    let dead = link.query(&sql, &[]).await?;
+    let (first, past) = (Id(day.first_id()), Id(day.next().first_id()));
+    link.execute(
+        "DELETE FROM added WHERE event_id >= $1 AND event_id < $2",
+        &[&first, &past],
+    )
+    .await?;
+    drop_partitions(&link, day).await?;
+    remember(&link, Id(past.0 - 1)).await?;
+    remove_deliveries(scene, &stray).await?;
+    for row in &dead {
+        let tally = &mut scene.effects.tally;
+        tally.add(row.get(0), 0, -row.get::<_, i64>(1));
+    }
+    scene.partitions.forget();
+    Ok(Some(count.get::<_, i64>(0) as usize))
+}
+
+/// Keeps everybody from writing in a day's partitions until the commit.
+async fn hold(link: &Link, day: Day) -> Result<(), Fault> {
+    link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
+        .await?;
+    let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
+    link.batch(&format!("LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE"))
+        .await
+}
+
+/// Deliveries of a day's events that lie elsewhere: those that were added later, and those of the last
+/// moments before midnight.
+async fn strays(link: &Link, day: Day) -> Result<Vec<DeliveryId>, Fault> {
+    let past = day.next().first_id();
+    let added = link
+        .query(
+            "SELECT delivery_id FROM added WHERE event_id >= $1 AND event_id < $2",
+            &[&Id(day.first_id()), &Id(past)],
+        )
+        .await?;
+    let mut stray: Vec<DeliveryId> = added
+        .iter()
+        .map(|row| DeliveryId(row.get::<_, Id>(0).0))
+        .collect();
+    let late = u128::from(
+        day.next()
+            .begins()
+            .0
+            .saturating_sub(OVER_MIDNIGHT.as_millis()),
+    ) << 80;
+    let sql = format!(
+        "SELECT deliveries FROM {} WHERE id >= $1 AND substring(deliveries FROM \
+         greatest(length(deliveries) - 31, 1) FOR 16) >= $2",
+        day.partition("events")
+    );
+    let rows = link
+        .query(&sql, &[&Id(late), &past.to_be_bytes().as_slice()])
+        .await?;
+    for row in &rows {
+        let accepted = read_list(row.get(0)).into_iter();
+        stray.extend(
+            accepted
+                .map(|delivery| delivery.id)
+                .filter(|id| id.0 >= past),
+        );
+    }
+    Ok(stray)
+}
+
+/// Whether some deliveries have ended, and long enough ago.
+async fn have_ended(
+    link: &Link,
+    ids: &[DeliveryId],
+    now: Timestamp,
+    keep: Span,
+) -> Result<bool, Fault> {
+    let ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
+    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
+        return Ok(true);
+    };
+    let ended_by = Timestamp(now.0.saturating_sub(keep.as_millis()));
+    let row = link
+        .query_one(
+            "SELECT NOT EXISTS (SELECT 1 FROM waiting WHERE id = ANY($1)) AND NOT EXISTS \
+             (SELECT 1 FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND ended_at > $4)",
+            &[&ids, first, last, &ms(ended_by)],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
+async fn drop_partitions(link: &Link, day: Day) -> Result<(), Fault> {
+    let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
+    link.batch(&format!("DROP TABLE {names}")).await
+}
+
+/// Drops old days in which nothing is left.
+pub(super) async fn drop_empty(scene: &mut Scene, now: Timestamp) -> Result<(), Fault> {
+    let link = scene.link.clone();
+    let young = Day::at(Timestamp(now.0.saturating_sub(EMPTY_FOR.as_millis())));
+    let mut dropped = 0;
+    for (day, _) in days(&link).await? {
+        if day >= young || dropped == EMPTY_AT_ONCE {
+            break;
+        }
+        if !is_empty(&link, day).await? {
+            continue;
+        }
+        link.batch(&format!(
+            "SAVEPOINT day; SET LOCAL lock_timeout = {DROP_LOCK_MS}"
+        ))
+        .await?;
+        let gone = async {
+            hold(&link, day).await?;
+            if is_empty(&link, day).await? {
+                drop_partitions(&link, day).await?;
+            }
+            Ok(())
+        };
+        match gone.await {
+            Ok(()) => dropped += 1,
+            Err(fault) if Fault::verdict(&fault) == Verdict::InTheWay => {
+                return link.batch("ROLLBACK TO SAVEPOINT day").await;
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    if dropped > 0 {
+        scene.partitions.forget();
+    }
+    Ok(())
+}
+
+async fn is_empty(link: &Link, day: Day) -> Result<bool, Fault> {
+    let row = link
+        .query_one(
+            "SELECT NOT EXISTS (SELECT 1 FROM events WHERE id >= $1 AND id < $2) AND NOT EXISTS \
+             (SELECT 1 FROM ended WHERE id >= $1 AND id < $2) AND NOT EXISTS \
+             (SELECT 1 FROM attempts WHERE delivery_id >= $1 AND delivery_id < $2) AND NOT EXISTS \
+             (SELECT 1 FROM waiting WHERE id >= $1 AND id < $2)",
+            &[&Id(day.first_id()), &Id(day.next().first_id())],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_known_by_the_name_of_its_partition() {
+        for at in [0, 951_782_400_000, 1_794_744_000_250] {
+            let day = Day::at(Timestamp(at));
+            assert_eq!(day_named(&day.partition("ended")), Some(day));
+        }
+        assert_eq!(day_named("events"), None);
+        assert_eq!(day_named("events_2026"), None);
+    }
+}

@@ -1,0 +1,397 @@
+//! Walking through deliveries in the order of their ids, the newest first.
+//!
+//! What waits and what has ended lie in two tables, so a walk has several sources and merges them. A
+//! source is looked at in pieces: the server looks at so many rows, and says which of them are wanted and
+//! how far it came. No piece reads more rows than it was told to.
+//!
+//! Where rows of one tenant or one endpoint are wanted in order, the statements compare and order by
+//! owner *and* id, even though the owner is one: only so does no plan walk through everybody's rows by
+//! the other index.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, first_moment, id_of};
+use posthaste_core::subscription::EventType;
+use posthaste_core::time::Timestamp;
+use tokio_postgres::types::ToSql;
+
+use super::columns::{Code, Id, most, ms};
+use super::fault::Fault;
+use super::link::Link;
+use crate::StoredStatus;
+use crate::codes::{Coded, RowStatus};
+
+/// With more endpoints than this, looking at each costs more than walking through everything.
+const MAX_MERGED: usize = 1_000;
+/// More waiting deliveries than this are found soon enough by walking.
+const MAX_GATHERED: usize = 20_000;
+
+/// The ids above `above` and below `below`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub(super) above: u128,
+    pub(super) below: u128,
+}
+
+impl Range {
+    /// The ids that what was accepted in this time can have, if ids run ahead of their times by at most
+    /// `lead` milliseconds.
+    pub(super) fn between(since: Option<Timestamp>, until: Option<Timestamp>, lead: u64) -> Range {
+        let least = |at| id_of(first_moment(at), 0);
+        Range {
+            above: since.map_or(0, |since| least(since).saturating_sub(1)),
+            below: until.map_or(u128::MAX, |until| {
+                least(Timestamp(until.0.saturating_add(lead)))
+            }),
+        }
+    }
+
+    fn holds(self, id: u128) -> bool {
+        self.above < id && id < self.below
+    }
+}
+
+/// Whose deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All of the tenant with this number.
+    Tenant(i64),
+    /// Those to the endpoint with this number.
+    Endpoint(i64),
+}
+
+/// What a delivery is looked for by, besides where it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) tenant_no: i64,
+    pub(super) endpoint_no: Option<i64>,
+    pub(super) status: Option<StoredStatus>,
+    pub(super) event_type: Option<EventType>,
+    pub(super) error_kind: Option<FailureKind>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Wanted {
+    /// Whose deliveries are looked at.
+    pub(super) fn scope(&self) -> Scope {
+        self.endpoint_no
+            .map_or(Scope::Tenant(self.tenant_no), Scope::Endpoint)
+    }
+}
+
+/// A delivery that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub(super) id: DeliveryId,
+    pub(super) event: EventId,
+    pub(super) endpoint_no: i64,
+}
+
+/// Where deliveries are looked for.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// These are all that is wanted, the newest first.
+    Listed(Vec<Hit>),
+    /// What waits, for whomever.
+    Waiting,
+    /// What has ended.
+    Ended,
+    /// What has failed at these endpoints.
+    Dead(Vec<i64>),
+}
+
+/// What one look at a source found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Piece {
+    /// How many rows were looked at.
+    pub(super) looked_at: usize,
+    /// Down to this id; nothing if that was all there is.
+    pub(super) down_to: Option<u128>,
+    /// What is wanted of it, the newest first.
+    pub(super) hits: Vec<Hit>,
+}
+
+/// How the status `held` is told to the statements.
+const HELD: i16 = 99;
+
+/// What is wanted of looked-at rows `l`, in parameters 1 to 6. Rows that wait are shown by what their
+/// endpoint says, too.
+const WANTED: &str = "($1::bigint IS NULL OR l.endpoint_no = $1) AND ($2::text IS NULL OR l.type = $2) \
+    AND ($3::smallint IS NULL OR l.kind = $3) AND l.created_at >= $4 AND l.created_at < $5";
+const ENDED_SO: &str = "AND ($6::smallint IS NULL OR l.status = $6)";
+const SHOWN_SO: &str = "AND ($6::smallint IS NULL OR $6 = (SELECT CASE WHEN e.standing = 1 OR h.tripped \
+    THEN 99 ELSE l.status END FROM endpoints e JOIN healths h ON h.endpoint_no = e.no \
+    WHERE e.no = l.endpoint_no))";
+
+/// What of a row is looked at.
+const LOOKED_AT: &str = "id, event_id, endpoint_no, tenant_no, created_at, status, kind, type";
+
+/// The statement that looks at the rows of `looked` and tells those that are wanted, at most `$7` of them.
+fn look(looked: &str, wanted_so: &str) -> String {
+    format!(
+        "WITH looked AS MATERIALIZED ({looked}), \
+         hits AS (SELECT l.id, l.event_id, l.endpoint_no FROM looked l WHERE {WANTED} {wanted_so} \
+         ORDER BY l.id DESC LIMIT $7) \
+         SELECT (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1), \
+         array_agg(id ORDER BY id DESC), array_agg(event_id ORDER BY id DESC), \
+         array_agg(endpoint_no ORDER BY id DESC) FROM hits"
+    )
+}
+
+impl Source {
+    /// Looks at the next `count` rows of a range, for at most `limit` that are wanted.
+    pub(super) async fn look(
+        &self,
+        link: &Link,
+        wanted: &Wanted,
+        range: Range,
+        count: usize,
+        limit: usize,
+    ) -> Result<Piece, Fault> {
+        let none = None::<i64>;
+        let count_so = most(count);
+        let range_so = (Id(range.above), Id(range.below));
+        let row = match self {
+            Source::Listed(hits) => return Ok(listed(hits, range, count)),
+            Source::Waiting => {
+                let sql = look(
+                    &format!(
+                        "SELECT {LOOKED_AT} FROM waiting WHERE id > $8 AND id < $9 \
+                         ORDER BY id DESC LIMIT $10"
+                    ),
+                    &format!("{SHOWN_SO} AND l.tenant_no = $11"),
+                );
+                let given = Filter::of(wanted, wanted.endpoint_no, limit);
+                let more: [&(dyn ToSql + Sync); 4] =
+                    [&range_so.0, &range_so.1, &count_so, &wanted.tenant_no];
+                link.query_one(&sql, &given.with(&more)).await?
+            }
+            Source::Ended => {
+                let (column, no) = match wanted.scope() {
+                    Scope::Tenant(no) => ("tenant_no", no),
+                    Scope::Endpoint(no) => ("endpoint_no", no),
+                };
+                let sql = look(
+                    &format!(
+                        "SELECT {LOOKED_AT} FROM ended WHERE ({column}, id) > ($11, $8) \
+                         AND ({column}, id) < ($11, $9) AND id > $8 AND id < $9 \
+                         ORDER BY {column} DESC, id DESC LIMIT $10"
+                    ),
+                    ENDED_SO,
+                );
+                let given = Filter::of(wanted, none, limit);
+                let more: [&(dyn ToSql + Sync); 4] = [&range_so.0, &range_so.1, &count_so, &no];
+                link.query_one(&sql, &given.with(&more)).await?
+            }
+            Source::Dead(endpoints) => {
+                let sql = look(
+                    &format!(
+                        "SELECT d.* FROM unnest($11::bigint[]) AS e (no) CROSS JOIN LATERAL \
+                         (SELECT {LOOKED_AT} FROM ended WHERE (endpoint_no, id) > (e.no, $8) \
+                         AND (endpoint_no, id) < (e.no, $9) AND status = 3 AND id > $8 AND id < $9 \
+                         ORDER BY endpoint_no DESC, id DESC LIMIT $10) d ORDER BY d.id DESC LIMIT $10"
+                    ),
+                    ENDED_SO,
+                );
+                let given = Filter::of(wanted, none, limit);
+                let more: [&(dyn ToSql + Sync); 4] =
+                    [&range_so.0, &range_so.1, &count_so, endpoints];
+                link.query_one(&sql, &given.with(&more)).await?
+            }
+        };
+        let looked_at = row.get::<_, i64>(0) as usize;
+        let last: Option<Id> = row.get(1);
+        Ok(Piece {
+            looked_at,
+            down_to: last.filter(|_| looked_at >= count).map(|id| id.0),
+            hits: hits_in(&row, 2),
+        })
+    }
+}
+
+fn listed(hits: &[Hit], range: Range, count: usize) -> Piece {
+    let in_range = hits.iter().filter(|hit| range.holds(hit.id.0));
+    let hits: Vec<Hit> = in_range.take(count).copied().collect();
+    Piece {
+        looked_at: hits.len(),
+        down_to: hits
+            .last()
+            .filter(|_| hits.len() >= count)
+            .map(|hit| hit.id.0),
+        hits,
+    }
+}
+
+/// Hits as three lists, from this column on. Nothing was found where there are no lists.
+fn hits_in(row: &tokio_postgres::Row, column: usize) -> Vec<Hit> {
+    let ids: Option<Vec<Id>> = row.get(column);
+    let events: Option<Vec<Id>> = row.get(column + 1);
+    let endpoints: Option<Vec<i64>> = row.get(column + 2);
+    let ids = ids.unwrap_or_default().into_iter();
+    let rest = events
+        .unwrap_or_default()
+        .into_iter()
+        .zip(endpoints.unwrap_or_default());
+    ids.zip(rest)
+        .map(|(id, (event, endpoint_no))| Hit {
+            id: DeliveryId(id.0),
+            event: EventId(event.0),
+            endpoint_no,
+        })
+        .collect()
+}
+
+/// What [`WANTED`] is given.
+struct Filter<'a> {
+    endpoint_no: Option<i64>,
+    event_type: Option<&'a str>,
+    kind: Option<Code<FailureKind>>,
+    since: i64,
+    until: i64,
+    status: Option<i16>,
+    limit: i64,
+}
+
+impl<'a> Filter<'a> {
+    fn of(wanted: &'a Wanted, endpoint_no: Option<i64>, limit: usize) -> Filter<'a> {
+        Filter {
+            endpoint_no,
+            event_type: wanted.event_type.as_ref().map(EventType::as_str),
+            kind: wanted.error_kind.map(Code),
+            since: wanted.since.map_or(0, ms),
+            until: wanted.until.map_or(i64::MAX, ms),
+            status: wanted.status.map(told),
+            limit: most(limit),
+        }
+    }
+
+    fn with<'b>(&'b self, more: &[&'b (dyn ToSql + Sync)]) -> Vec<&'b (dyn ToSql + Sync)> {
+        let mut given: Vec<&'b (dyn ToSql + Sync)> = vec![
+            &self.endpoint_no,
+            &self.event_type,
+            &self.kind,
+            &self.since,
+            &self.until,
+            &self.status,
+            &self.limit,
+        ];
+        given.extend_from_slice(more);
+        given
+    }
+}
+
+/// A status as the statements are told of it.
+fn told(status: StoredStatus) -> i16 {
+    let row = match status {
+        StoredStatus::Pending => RowStatus::Pending,
+        StoredStatus::Retrying => RowStatus::Retrying,
+        StoredStatus::Held => return HELD,
+        StoredStatus::Succeeded => RowStatus::Succeeded,
+        StoredStatus::Failed => RowStatus::Failed,
+        StoredStatus::Cancelled => RowStatus::Cancelled,
+    };
+    row.code() as i16
+}
+
+/// Where what is wanted is found soonest.
+pub(super) async fn sources(link: &Link, wanted: &Wanted) -> Result<Vec<Source>, Fault> {
+    Ok(match wanted.status {
+        None => vec![waiting(link, wanted).await?, Source::Ended],
+        Some(StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held) => {
+            vec![waiting(link, wanted).await?]
+        }
+        Some(StoredStatus::Failed) => vec![dead(link, wanted.scope()).await?],
+        Some(StoredStatus::Succeeded | StoredStatus::Cancelled) => vec![Source::Ended],
+    })
+}
+
+/// The endpoints that count something in a column of the tally, and how much all of them do.
+async fn counted(link: &Link, scope: Scope, column: &str) -> Result<(Vec<i64>, i64), Fault> {
+    let (whose, no) = match scope {
+        Scope::Tenant(no) => ("e.tenant_no = $1", no),
+        Scope::Endpoint(no) => ("e.no = $1", no),
+    };
+    let sql = format!(
+        "SELECT t.endpoint_no, sum(t.{column})::bigint FROM endpoints e JOIN tally t ON t.endpoint_no = e.no \
+         WHERE {whose} GROUP BY t.endpoint_no HAVING sum(t.{column}) <> 0 LIMIT $2"
+    );
+    let rows = link.query(&sql, &[&no, &most(MAX_MERGED + 1)]).await?;
+    let endpoints = rows.iter().map(|row| row.get(0)).collect();
+    Ok((endpoints, rows.iter().map(|row| row.get::<_, i64>(1)).sum()))
+}
+
+async fn dead(link: &Link, scope: Scope) -> Result<Source, Fault> {
+    let endpoints = match scope {
+        Scope::Endpoint(no) => vec![no],
+        Scope::Tenant(_) => counted(link, scope, "dead").await?.0,
+    };
+    Ok(if endpoints.len() > MAX_MERGED {
+        Source::Ended
+    } else {
+        Source::Dead(endpoints)
+    })
+}
+
+/// Everything that waits and is wanted, unless much waits: then it is walked through.
+async fn waiting(link: &Link, wanted: &Wanted) -> Result<Source, Fault> {
+    let (endpoints, count) = counted(link, wanted.scope(), "waiting").await?;
+    if endpoints.len() > MAX_MERGED || count > MAX_GATHERED as i64 {
+        return Ok(Source::Waiting);
+    }
+    // Ordered as the index is, so that only what waits for these endpoints is read.
+    let sql = look(
+        &format!(
+            "SELECT w.* FROM unnest($8::bigint[]) AS e (no) CROSS JOIN LATERAL \
+             (SELECT {LOOKED_AT} FROM waiting WHERE endpoint_no = e.no ORDER BY due, id LIMIT $9) w"
+        ),
+        SHOWN_SO,
+    );
+    let given = Filter::of(wanted, None, MAX_GATHERED);
+    let at_most = most(MAX_GATHERED);
+    let row = link
+        .query_one(&sql, &given.with(&[&endpoints, &at_most]))
+        .await?;
+    Ok(Source::Listed(hits_in(&row, 2)))
+}
+
+/// Those of some deliveries that are wanted.
+pub(super) async fn among(
+    link: &Link,
+    wanted: &Wanted,
+    ids: &[DeliveryId],
+) -> Result<Source, Fault> {
+    let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
+    ids.sort_unstable();
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
+        return Ok(Source::Listed(Vec::new()));
+    };
+    let mut hits = Vec::new();
+    for (table, wanted_so) in [("waiting", SHOWN_SO), ("ended", ENDED_SO)] {
+        let sql = look(
+            &format!(
+                "SELECT {LOOKED_AT} FROM {table} WHERE id = ANY($8) AND id >= $9 AND id <= $10 \
+                 AND tenant_no = $11"
+            ),
+            wanted_so,
+        );
+        let given = Filter::of(wanted, wanted.endpoint_no, ids.len());
+        let row = link
+            .query_one(&sql, &given.with(&[&ids, first, last, &wanted.tenant_no]))
+            .await?;
+        hits.extend(hits_in(&row, 2));
+    }
+    hits.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.id));
+    Ok(Source::Listed(hits))
+}
+
+/// The endpoint with this id, if it is this tenant's.
+pub(super) async fn endpoint_of(
+    link: &Link,
+    tenant_no: i64,
+    endpoint: EndpointId,
+) -> Result<Option<i64>, Fault> {
+    let found = super::endpoints::find(link, endpoint).await?;
+    Ok(found
+        .filter(|found| found.tenant_no == tenant_no)
+        .map(|found| found.no))
+}

@@ -1,0 +1,228 @@
+//! Large days go as a whole, and nothing unfinished with them.
+
+use posthaste_core::delivery::Status;
+use posthaste_core::id::DeliveryId;
+use posthaste_core::time::Span;
+use posthaste_store::{
+    Counts, DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope, ReplayStatus,
+    Store,
+};
+
+use crate::given::{DAY, Given, HOUR, at, id, keyed, run};
+
+const KEEP: Span = Span::from_days(2);
+
+/// One in which every day that holds a row is large.
+fn large() -> Given {
+    Given::acme_with(|settings| settings.large_day_bytes = 1)
+}
+
+fn events(given: &Given) -> usize {
+    let page = PageRequest {
+        limit: 250,
+        before: None,
+    };
+    let events = given.store.events(id("acme"), EventFilter::default(), page);
+    run(events).expect("events").items.len()
+}
+
+fn status(given: &Given, delivery: DeliveryId) -> Option<Status> {
+    let found = run(given.store.delivery(id("acme"), delivery)).expect("it reads");
+    found.map(|(stored, _)| stored.shown_status())
+}
+
+#[test]
+fn a_large_day_goes_with_all_that_hangs_on_it() {
+    let given = large();
+    let mut sent = Vec::new();
+    for n in 0..12 {
+        let event = given.accept(at(n * HOUR), keyed("acme", &format!("key {n}")));
+        let delivery = event.deliveries[0].id;
+        given.answer(delivery, at(n * HOUR), 503);
+        given.answer(
+            delivery,
+            at(n * HOUR + 60_000),
+            if n % 3 == 0 { 400 } else { 200 },
+        );
+        sent.push(delivery);
+    }
+    let young = given.send(at(DAY + HOUR)).deliveries[0].id;
+    given.answer(young, at(DAY + HOUR), 400);
+    let before = Counts {
+        pending: 0,
+        dead_letters: 5,
+    };
+    assert_eq!(run(given.store.counts()), Ok(before));
+    let partitions = given.partitions("events").len();
+
+    assert_eq!(given.tidy(at(2 * DAY + 23 * HOUR), KEEP), 0, "too early");
+    assert_eq!(given.tidy(at(3 * DAY), KEEP), 12);
+
+    assert_eq!(given.partitions("events").len(), partitions - 1);
+    for table in ["events", "ended", "attempts"] {
+        let gone = format!("{table}_20231115");
+        assert!(!given.partitions(table).contains(&gone), "{table}");
+    }
+    assert_eq!(events(&given), 1);
+    assert_eq!(status(&given, sent[0]), None);
+    assert_eq!(status(&given, young), Some(Status::Failed));
+    let after = Counts {
+        pending: 0,
+        dead_letters: 1,
+    };
+    assert_eq!(run(given.store.counts()), Ok(after));
+    assert_eq!(given.count("SELECT count(*) FROM idempotency"), 0);
+    // The key is free again.
+    given.accept(at(3 * DAY), keyed("acme", "key 3"));
+}
+
+#[test]
+fn nothing_that_waits_goes_with_its_day() {
+    let given = large();
+    let done = given.send(at(HOUR)).deliveries[0].id;
+    given.answer(done, at(HOUR), 200);
+    let waits = given.send(at(2 * HOUR)).deliveries[0].id;
+    assert_eq!(given.tidy(at(900 * DAY), KEEP), 0);
+    assert_eq!(status(&given, done), Some(Status::Succeeded));
+    assert_eq!(status(&given, waits), Some(Status::Pending));
+    // It has only just ended.
+    given.answer(waits, at(900 * DAY), 200);
+    assert_eq!(given.tidy(at(901 * DAY), KEEP), 0);
+    assert_eq!(given.tidy(at(903 * DAY), KEEP), 2);
+    assert_eq!(events(&given), 0);
+}
+
+#[test]
+fn the_most_patient_tenant_keeps_the_day() {
+    let given = large();
+    given.add_tenant("patient", Some(Span::from_days(30)));
+    given.send(at(HOUR));
+    given.accept(at(HOUR), crate::given::event("patient"));
+    let waiting = run(given.store.deliveries(
+        id("acme"),
+        DeliveryFilter::default(),
+        PageRequest {
+            limit: 9,
+            before: None,
+        },
+    ));
+    for stored in waiting.expect("deliveries").items {
+        given.answer(stored.delivery.id(), at(HOUR), 200);
+    }
+    assert_eq!(given.tidy(at(10 * DAY), KEEP), 0);
+    assert_eq!(given.tidy(at(31 * DAY + HOUR), KEEP), 2);
+}
+
+#[test]
+fn deliveries_that_a_replay_added_go_with_their_event() {
+    let given = large();
+    let first = given.send(at(HOUR));
+    given.answer(first.deliveries[0].id, at(HOUR), 200);
+    let late = given.add_endpoint(2, "acme");
+    let filter = ReplayFilter {
+        endpoint: Some(late),
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Missed,
+    };
+    // A week later the new endpoint gets what it missed.
+    let week = at(7 * DAY);
+    let replay = run(given.store.create_replay(week, id("acme"), filter)).expect("it begins");
+    assert_eq!(replay.total, 1);
+    let step = run(given.store.step_replay(week, replay.id, 9)).expect("it goes on");
+    assert_eq!(step.expect("a step").replay.status, ReplayStatus::Done);
+    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0, "it waits");
+    let of_event = DeliveryFilter {
+        event: Some(first.id),
+        endpoint: Some(late),
+        ..DeliveryFilter::default()
+    };
+    let page = PageRequest {
+        limit: 9,
+        before: None,
+    };
+    let found = run(given.store.deliveries(id("acme"), of_event, page)).expect("deliveries");
+    let added = found.items[0].delivery.id();
+    given.answer(added, at(90 * DAY), 400);
+    assert_eq!(given.tidy(at(91 * DAY), KEEP), 0, "it has only just ended");
+    assert_eq!(given.tidy(at(93 * DAY), KEEP), 1);
+    assert_eq!(status(&given, added), None);
+    assert_eq!(given.count("SELECT count(*) FROM added"), 0);
+    assert_eq!(given.count("SELECT count(*) FROM ended"), 0);
+    assert_eq!(run(given.store.counts()), Ok(Counts::default()));
+}
+
+#[test]
+fn what_spills_over_midnight_goes_with_its_event() {
+    let given = large();
+    for number in 2..30 {
+        given.add_endpoint(number, "acme");
+    }
+    // So many at once that the ids of the last run over into the next day.
+    let last = at(DAY - 1);
+    let batch = vec![crate::given::event("acme"); 200];
+    let accepted = run(given.store.accept(last, batch)).expect("they are accepted");
+    let posthaste_store::Ingest::Done(accepted) = accepted else {
+        panic!("{accepted:?}");
+    };
+    let deliveries: Vec<DeliveryId> = accepted
+        .iter()
+        .flat_map(|it| &it.event.deliveries)
+        .map(|delivery| delivery.id)
+        .collect();
+    let midnight = u128::from(at(DAY).0) << 80;
+    let spilled = deliveries.iter().filter(|id| id.0 >= midnight).count();
+    assert!(spilled > 0, "the test is about something");
+    let astride = accepted.iter().filter(|it| {
+        let last = it.event.deliveries.last();
+        it.event.id.0 < midnight && last.is_some_and(|delivery| delivery.id.0 >= midnight)
+    });
+    assert_eq!(astride.count(), 1);
+    // Everything has ended but one that spilled over.
+    let late = given.count(&format!(
+        "WITH last AS (SELECT id FROM waiting WHERE id > '{}' ORDER BY id LIMIT 1), \
+         gone AS (DELETE FROM waiting WHERE id NOT IN (SELECT id FROM last) RETURNING *), \
+         ended AS (INSERT INTO ended SELECT id, event_id, endpoint_no, tenant_no, created_at, \
+         created_at, first_due, give_up_at, delay_ms, ordering, 0, 0, 2, NULL, NULL, type, NULL, NULL \
+         FROM gone) SELECT count(*) FROM last",
+        uuid(midnight)
+    ));
+    assert_eq!(late, 1);
+    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0);
+    let first = deliveries.iter().find(|id| id.0 >= midnight);
+    given.answer(*first.expect("one spilled"), at(90 * DAY), 200);
+    assert_eq!(given.tidy(at(93 * DAY), KEEP), 200);
+    assert_eq!(given.count("SELECT count(*) FROM ended"), 0);
+}
+
+fn uuid(id: u128) -> String {
+    let hex = format!("{id:032x}");
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+#[test]
+fn empty_days_leave_nothing_behind() {
+    let given = Given::acme();
+    for day in 0..5 {
+        let delivery = given.send(at(day * DAY)).deliveries[0].id;
+        given.answer(delivery, at(day * DAY), 200);
+    }
+    assert!(given.partitions("events").len() >= 5);
+    assert_eq!(given.tidy(at(30 * DAY), KEEP), 5);
+    given.tidy(at(30 * DAY), KEEP);
+    for table in ["events", "ended", "attempts"] {
+        assert_eq!(given.partitions(table), Vec::<String>::new(), "{table}");
+    }
+    // A clock that goes back far finds room all the same.
+    given.send(at(2 * DAY));
+    assert_eq!(events(&given), 1);
+}

@@ -1,0 +1,247 @@
+//! What the tests begin with.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::{HttpStatus, Outcome};
+use posthaste_core::delivery::Terms;
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::{RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::postgres::{PostgresSettings, PostgresStore};
+use posthaste_store::{
+    AcceptedEvent, Answer, AttemptDetail, Content, Endpoint, HandOver, HandedOver, Idempotency,
+    Ingest, Insertion, Limits, NewEvent, Retention, Store, StoreError, StoreSettings, Tenant,
+    Tidied, Written,
+};
+
+use crate::engines::{Database, NoOrders, settings};
+
+/// The beginning of a day.
+pub(crate) const MIDNIGHT: u64 = 1_700_006_400_000;
+pub(crate) const HOUR: u64 = 3_600_000;
+pub(crate) const DAY: u64 = 24 * HOUR;
+
+/// So many milliseconds after the first midnight.
+pub(crate) fn at(ms: u64) -> Timestamp {
+    Timestamp(MIDNIGHT + ms)
+}
+
+/// Takes what is handed over, and forgets it.
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+    fn broken(&self, why: &StoreError) {
+        panic!("the store broke: {why}");
+    }
+}
+
+/// A store in a database of its own, with tenant `acme` and its endpoint 1.
+pub(crate) struct Given {
+    pub(crate) store: PostgresStore,
+    pub(crate) database: Arc<Database>,
+}
+
+impl Given {
+    pub(crate) fn acme() -> Given {
+        Given::acme_with(|_| {})
+    }
+
+    pub(crate) fn acme_with(change: impl FnOnce(&mut PostgresSettings)) -> Given {
+        let database = Arc::new(Database::create());
+        let given = Given::node(&database, 5, change);
+        given.add_tenant("acme", None);
+        given.add_endpoint(1, "acme");
+        given
+    }
+
+    /// A node on a database that is there.
+    pub(crate) fn again(database: &Arc<Database>) -> Given {
+        Given::node(database, 7, |_| {})
+    }
+
+    /// Another node on the same database.
+    pub(crate) fn another(&self, seed: u64) -> Given {
+        Given::node(&self.database, seed, |_| {})
+    }
+
+    fn node(
+        database: &Arc<Database>,
+        seed: u64,
+        change: impl FnOnce(&mut PostgresSettings),
+    ) -> Given {
+        let mut settings = settings(database.url());
+        change(&mut settings);
+        let store = StoreSettings::new(Dice::seeded(seed));
+        let store = PostgresStore::open(settings, store, Arc::new(Nobody), Arc::new(NoOrders));
+        Given {
+            store: store.expect("it opens"),
+            database: database.clone(),
+        }
+    }
+
+    pub(crate) fn add_tenant(&self, name: &str, retention: Option<Span>) {
+        let tenant = Tenant {
+            id: id(name),
+            name: name.to_owned(),
+            default_retry_policy: None,
+            limits: Limits {
+                retention,
+                ..Limits::default()
+            },
+            created_at: at(0),
+            revision: 0,
+        };
+        let made = run(self.store.create_tenant(at(0), tenant));
+        assert_eq!(made, Ok(Insertion::Created));
+    }
+
+    pub(crate) fn add_endpoint(&self, number: u128, tenant: &str) -> EndpointId {
+        let made = run(self
+            .store
+            .create_endpoint(at(0), endpoint(number, tenant), 999));
+        assert_eq!(made, Ok(Insertion::Created));
+        EndpointId(number)
+    }
+
+    /// Accepts an event of `acme`.
+    pub(crate) fn send(&self, now: Timestamp) -> AcceptedEvent {
+        self.accept(now, event("acme"))
+    }
+
+    pub(crate) fn accept(&self, now: Timestamp, event: NewEvent) -> AcceptedEvent {
+        match run(self.store.accept(now, vec![event])) {
+            Ok(Ingest::Done(mut done)) => done.remove(0).event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// An attempt is made that is answered with this status.
+    pub(crate) fn answer(&self, delivery: DeliveryId, now: Timestamp, code: u16) {
+        let (stored, _) = run(self.store.delivery(id("acme"), delivery))
+            .expect("it reads")
+            .expect("it is there");
+        let mut delivery = stored.delivery;
+        let policy = RetryPolicy::default();
+        let terms = Terms {
+            policy: &policy,
+            retry_after_cap: RETRY_AFTER_CAP,
+        };
+        let outcome = Outcome::Answered {
+            status: HttpStatus::new(code).expect("a status"),
+            retry_after: None,
+        };
+        delivery.begin(now, false).expect("it waits");
+        let settlement = delivery
+            .settle(now, outcome, terms, &mut Dice::seeded(3))
+            .expect("it was begun");
+        let record = Record::Attempt(Box::new(AttemptRecord {
+            delivery,
+            settlement,
+            health: None,
+            disable: None,
+            news: Vec::new(),
+        }));
+        let (sent, received) = std::sync::mpsc::channel();
+        let done = Box::new(move |written| sent.send(written).expect("somebody waits"));
+        self.store
+            .record(now, record, AttemptDetail::default(), done);
+        assert_eq!(received.recv().expect("an answer"), Ok(Written::Applied));
+    }
+
+    /// Tidies, a step at a time, until there is nothing more to do. Says how many events went.
+    pub(crate) fn tidy(&self, now: Timestamp, keep: Span) -> usize {
+        let mut removed = 0;
+        for _ in 0..100 {
+            let retention = Retention {
+                default: keep,
+                step: 10,
+            };
+            let tidied: Tidied = run(self.store.tidy(now, retention)).expect("it tidies");
+            removed += tidied.events;
+            if !tidied.more {
+                return removed;
+            }
+        }
+        panic!("tidying never ends");
+    }
+
+    /// The partitions of a table.
+    pub(crate) fn partitions(&self, table: &str) -> Vec<String> {
+        self.database.run(&format!(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = '{table}'::regclass \
+             ORDER BY 1"
+        ))
+    }
+
+    /// One number.
+    pub(crate) fn count(&self, sql: &str) -> u64 {
+        self.database.run(sql)[0].parse().expect("a number")
+    }
+}
+
+/// Waits for an answer.
+pub(crate) fn run<T>(answer: Answer<T>) -> Result<T, StoreError> {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(answer)
+}
+
+pub(crate) fn id(tenant: &str) -> TenantId {
+    tenant.parse().expect("a tenant's id")
+}
+
+pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
+    Endpoint {
+        id: EndpointId(number),
+        tenant: id(tenant),
+        url: "https://example.com/hook".to_owned(),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: Span::from_secs(15),
+        max_in_flight: 10,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at: at(0),
+        revision: 0,
+    }
+}
+
+pub(crate) fn event(tenant: &str) -> NewEvent {
+    NewEvent {
+        tenant: id(tenant),
+        content: Arc::new(Content {
+            event_type: "invoice.paid".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    }
+}
+
+pub(crate) fn keyed(tenant: &str, key: &str) -> NewEvent {
+    NewEvent {
+        idempotency: Some(Idempotency {
+            key: key.to_owned(),
+            fingerprint: Fingerprint::of(&[key.as_bytes()]),
+        }),
+        ..event(tenant)
+    }
+}

@@ -1,0 +1,14 @@
+//! What PostgreSQL does its own way on the cold side: whole days, the shared vault, long lists.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests reach their own server without the door out"
+)]
+
+#[path = "../engines/mod.rs"]
+mod engines;
+mod given;
+
+mod days;
+mod plans;
+mod replays;
+mod vault;

@@ -1,0 +1,150 @@
+//! Nobody reads through everybody's rows to find somebody's.
+
+use posthaste_core::id::EndpointId;
+use posthaste_core::time::Span;
+use posthaste_store::{
+    DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope, Retention, Store,
+    StoredStatus,
+};
+
+use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
+
+/// How many rows a crowd has in each table.
+const CROWD: u64 = 60_000;
+/// More than every question here together needs to read.
+const MOST: u64 = 6_000;
+const DAYS: u64 = 6;
+
+/// Fills the tables with a crowd's rows, and with a few of acme's between them.
+fn fill(given: &Given) {
+    given.add_tenant("crowd", None);
+    given.add_endpoint(9, "crowd");
+    for day in 0..DAYS {
+        given.send(at(day * DAY));
+    }
+    given.database.run(&format!(
+        "CREATE FUNCTION made(n bigint, salt bigint) RETURNS uuid LANGUAGE sql AS $$ SELECT \
+         (lpad(to_hex({MIDNIGHT} + n * {step}), 12, '0') || '7' || lpad(to_hex(salt), 3, '0') || \
+         lpad(to_hex(n), 16, '8'))::uuid $$; \
+         CREATE TABLE whose AS SELECT n, e.no AS endpoint_no, e.tenant_no, \
+         {MIDNIGHT} + n * {step} AS created_at FROM generate_series(1, {CROWD}) AS n \
+         JOIN endpoints e ON e.id = CASE WHEN n % 500 = 0 \
+         THEN '00000000-0000-0000-0000-000000000001'::uuid \
+         ELSE '00000000-0000-0000-0000-000000000009'::uuid END; \
+         INSERT INTO events SELECT made(n, 1), tenant_no, created_at, NULL, NULL, false, 'a.b', NULL, \
+         NULL, '', '' FROM whose; \
+         INSERT INTO ended SELECT made(n, 2), made(n, 1), endpoint_no, tenant_no, created_at, \
+         created_at, created_at, created_at, NULL, NULL, 1, 1, CASE WHEN n % 1000 = 0 THEN 3 ELSE 2 END, \
+         NULL, NULL, 'a.b', NULL, NULL FROM whose; \
+         INSERT INTO waiting SELECT made(n, 3), made(n, 1), endpoint_no, tenant_no, created_at, \
+         created_at, created_at, created_at, NULL, NULL, 1, 1, CASE WHEN n % 5000 = 0 THEN 1 ELSE 0 END, \
+         0, NULL, 'a.b', NULL, NULL FROM whose; \
+         INSERT INTO tally SELECT endpoint_no, 31, count(*), 0 FROM whose GROUP BY 1; \
+         UPDATE tally SET dead = 60 WHERE slot = 31; \
+         UPDATE ended SET reason = 0 WHERE status = 3; \
+         DROP TABLE whose; ANALYZE",
+        step = DAYS * DAY / (CROWD + 1)
+    ));
+}
+
+/// Every kind of question a small tenant asks.
+fn ask_everything(given: &Given) {
+    let none = DeliveryFilter::default;
+    let endpoint = Some(EndpointId(1));
+    let (since, until) = (Some(at(DAY)), Some(at(3 * DAY)));
+    let by_status = |status| DeliveryFilter {
+        status: Some(status),
+        ..none()
+    };
+    for filter in [
+        none(),
+        by_status(StoredStatus::Failed),
+        by_status(StoredStatus::Succeeded),
+        by_status(StoredStatus::Pending),
+        DeliveryFilter { endpoint, ..none() },
+        DeliveryFilter {
+            since,
+            until,
+            ..none()
+        },
+    ] {
+        let page = PageRequest {
+            limit: 20,
+            before: None,
+        };
+        let found = run(given.store.deliveries(id("acme"), filter.clone(), page));
+        assert_eq!(found.expect("deliveries").items.len(), 20, "{filter:?}");
+    }
+    let filter = EventFilter {
+        since,
+        until,
+        ..EventFilter::default()
+    };
+    let page = PageRequest {
+        limit: 20,
+        before: None,
+    };
+    let found = run(given.store.events(id("acme"), filter, page));
+    assert_eq!(found.expect("events").items.len(), 20);
+    let replay = ReplayFilter {
+        endpoint: None,
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Ended(StoredStatus::Failed),
+    };
+    let replay = run(given.store.create_replay(at(9 * DAY), id("acme"), replay));
+    let replay = replay.expect("it begins");
+    assert_eq!(replay.total, 60);
+    run(given.store.step_replay(at(9 * DAY), replay.id, 20)).expect("it goes on");
+    assert_eq!(
+        run(given.store.retrying_since(None, at(9 * DAY), 99)),
+        Ok(12)
+    );
+    let retention = Retention {
+        default: Span::from_days(1),
+        step: 20,
+    };
+    run(given.store.tidy(at(9 * DAY), retention)).expect("it tidies");
+    run(given.store.counts()).expect("counts");
+}
+
+#[test]
+fn a_small_tenant_reads_little_beside_a_crowd() {
+    let given = Given::acme();
+    fill(&given);
+    run(given.store.close()).expect("it closes");
+    let database = given.database.clone();
+    drop(given);
+    wait_for_quiet(&database);
+    database.run("SELECT pg_stat_reset()");
+    let given = Given::again(&database);
+    ask_everything(&given);
+    run(given.store.close()).expect("it closes");
+    drop(given);
+    wait_for_quiet(&database);
+    for tables in ["waiting", "ended%", "events%"] {
+        let read = database.run(&format!(
+            "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables \
+             WHERE relname LIKE '{tables}'"
+        ));
+        let read: u64 = read[0].parse().expect("a number");
+        assert!(read < MOST, "{read} rows of {tables} were read");
+    }
+}
+
+/// What a connection has read is counted when it is gone.
+fn wait_for_quiet(database: &crate::engines::Database) {
+    for _ in 0..600 {
+        let others = database.run(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+        );
+        if others == ["0"] {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("somebody is still connected");
+}
