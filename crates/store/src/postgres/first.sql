@@ -233,3 +233,58 @@ BEGIN
         RAISE EXCEPTION 'a record came too late' USING ERRCODE = 'PH003';
     END IF;
 END $$;
+
+-- Enters a node under a number that nobody has had.
+CREATE FUNCTION enter(role smallint, name text, lease_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    me bigint := nextval('node_numbers');
+BEGIN
+    INSERT INTO nodes VALUES (me, role, name);
+    INSERT INTO beats VALUES (me, 0, role > 0, lease_ms);
+    PERFORM pg_notify('posthaste', 'members ' || me);
+    RETURN me;
+END $$;
+
+-- Takes shards for a node: of its own, those that it has lost track of, and so many of those that are nobody's. Whoever
+-- strikes it off waits until this is done, or has done so before.
+CREATE FUNCTION claim(me bigint, own smallint[], epochs bigint[], free bigint)
+    RETURNS TABLE (shard smallint, claimed bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM nodes WHERE no = me FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this node is fenced off' USING ERRCODE = 'PH002';
+    END IF;
+    PERFORM pg_notify('posthaste', 'members ' || me);
+    RETURN QUERY UPDATE shards s SET epoch = s.epoch + 1 FROM unnest(own, epochs) AS o (no, epoch)
+        WHERE s.no = o.no AND s.epoch = o.epoch AND s.owner = me RETURNING s.no, s.epoch;
+    RETURN QUERY UPDATE shards s SET owner = me, epoch = s.epoch + 1 WHERE s.no IN
+        (SELECT f.no FROM shards f WHERE f.owner IS NULL ORDER BY f.no LIMIT free FOR UPDATE SKIP LOCKED)
+        RETURNING s.no, s.epoch;
+END $$;
+
+-- Makes shards nobody's. Waits for what their owner is just writing, even if it has lost sight of that itself.
+CREATE FUNCTION release(me bigint, held smallint[], epochs bigint[]) RETURNS void LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+BEGIN
+    PERFORM 1 FROM nodes WHERE no = me FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this node is fenced off' USING ERRCODE = 'PH002';
+    END IF;
+    UPDATE shards s SET owner = NULL FROM unnest(held, epochs) AS h (no, epoch)
+        WHERE s.no = h.no AND s.epoch = h.epoch AND s.owner = me;
+    PERFORM pg_notify('posthaste', 'members ' || me);
+END $$;
+
+-- Strikes a node off and frees its shards, if its heart has not beaten since it was seen. Waits for what it is just
+-- writing; after that it writes nothing as an owner. Says whether it did.
+CREATE FUNCTION strike_off(node bigint, seen bigint, by bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+BEGIN
+    DELETE FROM beats b WHERE b.node = strike_off.node AND (seen IS NULL OR b.beat = seen);
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM nodes WHERE no = strike_off.node;
+    UPDATE shards SET owner = NULL WHERE owner = strike_off.node;
+    DELETE FROM mail WHERE receiver NOT IN (SELECT no FROM nodes);
+    PERFORM pg_notify('posthaste', 'members ' || by);
+    RETURN true;
+END $$;

@@ -13,8 +13,6 @@ use posthaste_core::id::EndpointId;
 
 use tokio::sync::Notify;
 
-use super::fault::Fault;
-use super::link::Link;
 use crate::NodeNo;
 
 /// How many slots the tally has.
@@ -106,50 +104,4 @@ impl Holdings {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Registers this node.
-pub(super) async fn register(link: &Link, works: bool, name: &str) -> Result<NodeNo, Fault> {
-    let row = link
-        .query_one(
-            "WITH me AS (INSERT INTO nodes (no, role, name) \
-             VALUES (nextval('node_numbers'), $1, $2) RETURNING no), \
-             heart AS (INSERT INTO beats (node, beat, works, lease_ms) \
-             SELECT no, 0, $1 = 1, 0 FROM me) SELECT no FROM me",
-            &[&i16::from(works), &name],
-        )
-        .await?;
-    Ok(NodeNo(row.get::<_, i64>(0) as u64))
-}
-
-/// Claims at most so many shards that are nobody's.
-pub(super) async fn claim(link: &Link, me: NodeNo, most: i64) -> Result<Vec<(Shard, i64)>, Fault> {
-    let rows = link
-        .query(
-            "UPDATE shards SET owner = $1, epoch = epoch + 1 WHERE no IN \
-             (SELECT no FROM shards WHERE owner IS NULL ORDER BY no LIMIT $2 \
-             FOR UPDATE SKIP LOCKED) RETURNING no, epoch",
-            &[&(me.0 as i64), &most],
-        )
-        .await?;
-    let claimed = rows.iter().filter_map(|row| {
-        let shard = Shard::numbered(row.get::<_, i16>(0) as u16)?;
-        Some((shard, row.get(1)))
-    });
-    Ok(claimed.collect())
-}
-
-/// Gives up everything this node has, and its name.
-pub(super) async fn leave(link: &Link, me: NodeNo) -> Result<(), Fault> {
-    let me = me.0 as i64;
-    link.execute("DELETE FROM nodes WHERE no = $1", &[&me])
-        .await?;
-    link.execute("DELETE FROM beats WHERE node = $1", &[&me])
-        .await?;
-    link.execute(
-        "UPDATE shards SET owner = NULL, epoch = epoch + 1 WHERE owner = $1",
-        &[&me],
-    )
-    .await?;
-    Ok(())
 }

@@ -15,8 +15,8 @@ use super::columns::ms;
 use super::contents::Contents;
 use super::fault::Fault;
 use super::floors::Floors;
-use super::holdings::Holdings;
 use super::link::Link;
+use super::membership::Membership;
 use super::operation::{Accepting, Operation, Recording, Task};
 use super::queue::Queue;
 use super::readers::{Pace, Readers};
@@ -27,11 +27,11 @@ use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
 use super::{directory, endpoints, figures, lists, record, replays, tidy, work};
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason,
-    Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, NewEvent,
-    NoticeEntry, OpenError, Orders, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Cluster, Content, Counts, DeliveryFilter,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash,
+    NewEvent, NoticeEntry, OpenError, Orders, Page, PageRequest, Replaced, Replay, ReplayFilter,
+    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
+    Swept, Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -41,7 +41,7 @@ const EVENT_BYTES: usize = 1_024;
 /// A store in a PostgreSQL database, which other nodes may share.
 pub struct PostgresStore {
     shared: Shared,
-    holdings: Arc<Holdings>,
+    membership: Arc<Membership>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -63,10 +63,10 @@ impl PostgresStore {
             hand_over,
             orders,
         };
-        let (thread, holdings) = thread::start(settings, store, shared.clone())?;
+        let (thread, membership) = thread::start(settings, store, shared.clone())?;
         Ok(PostgresStore {
             shared,
-            holdings,
+            membership,
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -74,7 +74,7 @@ impl PostgresStore {
     /// Which shards this node owns at the moment, for those who look from outside.
     #[doc(hidden)]
     pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
-        self.holdings.shards()
+        self.membership.holdings.shards()
     }
 
     /// Runs a cold operation in its place in the queue, in a transaction of its own.
@@ -485,6 +485,10 @@ impl Store for PostgresStore {
         self.shared.queue.close();
         self.shared.readers.close();
         answer
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn Cluster>> {
+        Some(self.membership.clone())
     }
 
     fn path(&self) -> Option<&Path> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use posthaste_core::cluster::SHARD_COUNT;
+use posthaste_core::cluster::{NodeNo, Timings};
 use posthaste_core::dice::Dice;
 use posthaste_core::id::{Mint, id_of, moment_of};
 use rustc_hash::FxHashMap;
@@ -16,8 +16,9 @@ use super::columns::Id;
 use super::contents::Contents;
 use super::fault::{Fault, stopped};
 use super::floors::Floors;
-use super::holdings::{Holdings, claim, leave, register};
+use super::holdings::Holdings;
 use super::link::{Connector, Link};
+use super::membership::Membership;
 use super::open::{explain, explain_unlinked, migrate};
 use super::partitions::Partitions;
 use super::queue::Queue;
@@ -48,7 +49,7 @@ pub(super) fn start(
     settings: PostgresSettings,
     store: StoreSettings,
     shared: Shared,
-) -> Result<(JoinHandle<()>, Arc<Holdings>), OpenError> {
+) -> Result<(JoinHandle<()>, Arc<Membership>), OpenError> {
     let server = settings.server.to_string();
     let (opened, open) = mpsc::channel();
     let thread = std::thread::Builder::new()
@@ -60,7 +61,7 @@ pub(super) fn start(
         Err(error) => return Err(no_thread(error.to_string())),
     };
     match open.recv() {
-        Ok(Ok(holdings)) => Ok((thread, holdings)),
+        Ok(Ok(membership)) => Ok((thread, membership)),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(no_thread("its thread has stopped".to_owned())),
     }
@@ -84,7 +85,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-type Opened = mpsc::Sender<Result<Arc<Holdings>, OpenError>>;
+type Opened = mpsc::Sender<Result<Arc<Membership>, OpenError>>;
 
 fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened: &Opened) {
     let _ending = Ending(shared);
@@ -108,26 +109,40 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
             Err(error) => {
                 let _ = opened.send(Err(error));
             }
-            Ok(writer) => {
-                let holdings = writer.scene.holdings.clone();
-                if opened.send(Ok(holdings)).is_ok() {
-                    live(writer, &settings, shared).await;
+            Ok((writer, timings)) => {
+                let holdings = &writer.scene.holdings;
+                let (membership, tasks) =
+                    Membership::begin(shared, holdings, &settings, timings).await;
+                if opened.send(Ok(membership.clone())).is_ok() {
+                    live(writer, &settings, shared, &membership, tasks).await;
                 }
             }
         }
     });
 }
 
-/// From opening to closing. The membership is to be started here, beside the readers, and to be ended
-/// where this node leaves.
-async fn live(mut writer: Writer, settings: &Rc<PostgresSettings>, shared: &Shared) {
+/// From opening to closing.
+async fn live(
+    mut writer: Writer,
+    settings: &Rc<PostgresSettings>,
+    shared: &Shared,
+    membership: &Membership,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+) {
     let readers = shared.readers.start(settings);
-    writer.work().await;
-    let me = writer.scene.holdings.me();
-    if let Ok(()) = writer.connect().await
-        && let Err(fault) = leave(&writer.scene.link, me).await
-    {
-        tracing::warn!(%fault, "this node could not give up its shards; others take them when its lease ends");
+    let mut tasks = tasks.into_iter();
+    let mut member = tasks.next().expect("the roster has a task");
+    tokio::select! {
+        biased;
+        () = writer.work() => {}
+        ended = &mut member => panic!("the membership has ended: {ended:?}"),
+    }
+    membership.close();
+    if member.await.is_err() {
+        tracing::error!("the membership has panicked");
+    }
+    for task in tasks {
+        task.abort();
     }
     shared.readers.close();
     for reader in readers {
@@ -141,8 +156,12 @@ async fn open(
     settings: &Rc<PostgresSettings>,
     mut store: StoreSettings,
     shared: &Shared,
-) -> Result<Writer, OpenError> {
+) -> Result<(Writer, Timings), OpenError> {
     let url = &settings.server;
+    let timings = Timings::of(settings.lease).map_err(|error| OpenError::Server {
+        server: url.to_string(),
+        why: error.to_string(),
+    })?;
     let mut connector = Connector::new(settings.clone());
     let link = connector
         .open()
@@ -152,23 +171,11 @@ async fn open(
     let explain = |fault: Fault| explain(url, &fault);
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;
-    let me = register(&link, settings.works, &settings.name)
-        .await
-        .map_err(explain)?;
-    let holdings = Arc::new(Holdings::new(me));
-    if settings.works {
-        let claimed = claim(&link, me, i64::from(SHARD_COUNT))
-            .await
-            .map_err(explain)?;
-        holdings.grant(&claimed);
-        if !claimed.is_empty() {
-            let shards = claimed.iter().map(|(shard, _)| *shard);
-            shared.orders.granted(shards.collect());
-        }
-    }
+    // Its number comes with the membership.
+    let holdings = Arc::new(Holdings::new(NodeNo(0)));
     let mut routes = Routes::default();
     routes.catch_up(&link, &store).await.map_err(explain)?;
-    Ok(Writer {
+    let writer = Writer {
         queue: shared.queue.clone(),
         connector,
         scene: Scene {
@@ -187,7 +194,8 @@ async fn open(
         },
         hand_over: shared.hand_over.clone(),
         wary: 0,
-    })
+    };
+    Ok((writer, timings))
 }
 
 /// A mint that goes on after the greatest id there is, or was.

@@ -1,0 +1,239 @@
+//! The connection that listens.
+//!
+//! Notices are hints: work, mail, changes, who owns what. While they arrive, nobody looks often. Whether
+//! they do is tested: another connection calls out, and this one must hear it. Behind a proxy that gives
+//! every transaction another connection it does not; then everybody looks more often instead, and the log
+//! says once how to do better.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use posthaste_core::cluster::NodeNo;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::AsyncMessage;
+
+use super::link::{Link, Pump, connect};
+use super::member::News;
+use super::membership::Membership;
+use super::notice::{EVERYBODY, Notice, channel_of};
+use super::readers::Pace;
+use super::settings::PostgresSettings;
+use crate::StoreError;
+
+/// How long it may take to hear oneself.
+const TEST: Duration = Duration::from_secs(2);
+/// How often it is tested whether notices still arrive.
+const TEST_AGAIN: Duration = Duration::from_secs(30);
+/// How many notices may wait to be heard. What is dropped is found by looking.
+const MAX_UNHEARD: usize = 4_096;
+
+/// Listens until the store is closed.
+pub(super) async fn listen(membership: Arc<Membership>, settings: Rc<PostgresSettings>) {
+    let mut failures: u32 = 0;
+    let mut told_deaf = false;
+    while !membership.is_closing() {
+        match Ear::open(&membership, &settings).await {
+            Ok(mut ear) => {
+                failures = 0;
+                // Whatever was called out before is found by looking.
+                look_at_everything(&membership);
+                ear.hear(&mut told_deaf).await;
+            }
+            Err(why) => {
+                failures = failures.saturating_add(1);
+                if failures == 1 {
+                    tracing::warn!(%why, "this node cannot listen for notices; it looks more often instead");
+                }
+            }
+        }
+        membership.set_hears(false);
+        let pause = settings.pauses.after(failures.max(1));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = closing(&membership) => {}
+        }
+    }
+}
+
+/// Waits until the store is closed.
+async fn closing(membership: &Membership) {
+    while !membership.is_closing() {
+        membership.renamed.notified().await;
+    }
+}
+
+/// Everybody looks once.
+fn look_at_everything(membership: &Membership) {
+    membership.changed.notify_one();
+    membership.work.notify_one();
+    membership.post.wake();
+    membership.tell(News::Rang);
+}
+
+/// One connection that listens.
+struct Ear<'a> {
+    membership: &'a Arc<Membership>,
+    link: Link,
+    pump: AbortHandle,
+    heard: mpsc::Receiver<String>,
+    me: NodeNo,
+}
+
+impl Drop for Ear<'_> {
+    fn drop(&mut self) {
+        self.pump.abort();
+    }
+}
+
+impl<'a> Ear<'a> {
+    async fn open(
+        membership: &'a Arc<Membership>,
+        settings: &PostgresSettings,
+    ) -> Result<Ear<'a>, String> {
+        let url = settings.listen.as_ref().unwrap_or(&settings.server);
+        let connected = connect(settings, url).await;
+        let (link, pump) = connected.map_err(|unlinked| unlinked.to_string())?;
+        let (unheard, heard) = mpsc::channel(MAX_UNHEARD);
+        let pump = tokio::task::spawn_local(drive(pump, unheard)).abort_handle();
+        let ear = Ear {
+            membership,
+            link,
+            pump,
+            heard,
+            me: membership.holdings.me(),
+        };
+        let own = channel_of(ear.me);
+        ear.run(&format!("LISTEN {EVERYBODY}; LISTEN {own}"))
+            .await?;
+        Ok(ear)
+    }
+
+    async fn run(&self, sql: &str) -> Result<(), String> {
+        let ran = timeout(TEST, self.link.batch(sql)).await;
+        let ran = ran.map_err(|_| "no answer in time".to_owned())?;
+        ran.map_err(|fault| fault.to_string())
+    }
+
+    /// Hears until the connection is lost or of no use.
+    async fn hear(&mut self, told_deaf: &mut bool) {
+        let mut test_at = Instant::now();
+        let mut deaf_at = None;
+        let mut called = Arc::default();
+        loop {
+            if self.membership.is_closing() {
+                return;
+            }
+            let now = Instant::now();
+            if now >= test_at {
+                called = self.test();
+                test_at = now + TEST_AGAIN;
+                deaf_at = Some(now + TEST);
+            }
+            let until = deaf_at.unwrap_or(test_at);
+            let membership = self.membership.clone();
+            tokio::select! {
+                heard = self.heard.recv() => match heard {
+                    None => {
+                        tracing::info!("the connection that listens for notices is lost");
+                        return;
+                    }
+                    Some(payload) => match Notice::decode(&payload) {
+                        Some(Notice::Test(node)) if node == self.me => {
+                            deaf_at = None;
+                            if *told_deaf {
+                                tracing::info!("notices arrive again");
+                                *told_deaf = false;
+                            }
+                            self.membership.set_hears(true);
+                        }
+                        Some(notice) => self.pass_on(notice),
+                        None => tracing::debug!("a notice that cannot be read"),
+                    },
+                },
+                () = tokio::time::sleep_until(until) => {
+                    if deaf_at.take().is_some() {
+                        self.membership.set_hears(false);
+                        // Where nobody could call out, silence means nothing.
+                        if !*told_deaf && AtomicBool::load(&called, Ordering::SeqCst) {
+                            tracing::warn!(
+                                "notices do not arrive on the connection that listens, as happens behind a proxy that pools by transaction; this node looks more often instead; set store_listen to a URL that leads to the server itself"
+                            );
+                            *told_deaf = true;
+                        }
+                    }
+                }
+                () = membership.renamed.notified() => {
+                    if self.rename().await.is_err() {
+                        return;
+                    }
+                    test_at = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Calls out on another connection, which must be heard on this one. Says whether that was done.
+    fn test(&self) -> Arc<AtomicBool> {
+        let payload = Notice::Test(self.me).encode();
+        let call = async move |link: &Link| {
+            link.execute("SELECT pg_notify($1, $2)", &[&EVERYBODY, &payload])
+                .await
+        };
+        let called = Arc::new(AtomicBool::new(false));
+        let was_called = called.clone();
+        let done = Box::new(move |result: Result<u64, StoreError>| {
+            was_called.store(result.is_ok(), Ordering::SeqCst);
+        });
+        let readers = &self.membership.shared.readers;
+        readers.read(Pace::Quick, false, call, done);
+        called
+    }
+
+    /// Listens under this node's new number.
+    async fn rename(&mut self) -> Result<(), String> {
+        let me = self.membership.holdings.me();
+        if me != self.me {
+            let (old, new) = (channel_of(self.me), channel_of(me));
+            self.run(&format!("LISTEN {new}; UNLISTEN {old}")).await?;
+            self.me = me;
+        }
+        Ok(())
+    }
+
+    fn pass_on(&self, notice: Notice) {
+        let membership = self.membership;
+        match notice {
+            Notice::Changes => membership.changed.notify_one(),
+            Notice::Members(node) if node == self.me => {}
+            Notice::Members(_) => membership.tell(News::Rang),
+            Notice::Test(_) => {}
+            Notice::Work(work) => {
+                for (endpoint, due) in &work {
+                    membership.shared.floors.lower(*endpoint, *due);
+                }
+                membership.shared.orders.work(work);
+            }
+            Notice::MuchWork => membership.work.notify_one(),
+            Notice::Mail => membership.post.wake(),
+        }
+    }
+}
+
+/// Drives the connection, and passes on what is called out.
+async fn drive(mut pump: Pump, unheard: mpsc::Sender<String>) {
+    loop {
+        let message = std::future::poll_fn(|context| pump.poll_message(context)).await;
+        match message {
+            Some(Ok(AsyncMessage::Notification(notice))) => {
+                // What nobody has time for is found by looking.
+                let _ = unheard.try_send(notice.payload().to_owned());
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+}

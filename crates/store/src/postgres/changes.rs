@@ -1,0 +1,248 @@
+//! What others changed, and what they left to do.
+//!
+//! Changes are numbered in the order of their commits, so whoever has read up to a number has missed
+//! nothing before it. They are looked for when the bell rings, and twice a second in any case. Work is looked
+//! for every few seconds: a notice of it may be lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::changelog;
+use super::fault::Fault;
+use super::link::Link;
+use super::membership::Membership;
+use super::readers::Pace;
+use super::work;
+use crate::{Change, StoreError};
+
+/// How often changes are looked for.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often if notices do not arrive.
+const LOOK_DEAF: Duration = Duration::from_millis(250);
+/// How often work is looked for.
+const LOOK_FOR_WORK: Duration = Duration::from_secs(5);
+/// How often if notices do not arrive.
+const LOOK_FOR_WORK_DEAF: Duration = Duration::from_secs(1);
+/// How many changes are read at once.
+const MAX_AT_ONCE: i64 = 1_000;
+
+/// The last number given, and the changes after one.
+const READ: &str = "SELECT d.last_change, c.no, c.kind, c.id FROM directory d LEFT JOIN LATERAL \
+     (SELECT no, kind, id FROM changes WHERE no > $1 ORDER BY no LIMIT $2) c ON true ORDER BY c.no";
+
+/// What a look at the changes found.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    /// The last number that was given.
+    last: i64,
+    /// Changes with their numbers; nothing for what a later version made.
+    changes: Vec<(i64, Option<Change>)>,
+}
+
+/// What follows from a look.
+#[derive(Debug, PartialEq, Eq)]
+struct Verdict {
+    changed: Vec<Change>,
+    missed: bool,
+    /// Up to where everything is known.
+    seen: i64,
+    /// There may be more.
+    more: bool,
+}
+
+/// Judges what was found by somebody who has seen everything up to `seen`.
+fn judge(seen: i64, found: Found) -> Verdict {
+    let numbers = || found.changes.iter().map(|(no, _)| *no);
+    let whole = numbers().zip(seen + 1..).all(|(no, next)| no == next);
+    let reached = numbers().next_back().unwrap_or(seen);
+    let more = found.changes.len() as i64 >= MAX_AT_ONCE;
+    // Some were trimmed, or the database is an older copy of itself.
+    let missed = !whole || found.last < seen || (!more && reached < found.last);
+    let unread = found.changes.iter().any(|(_, change)| change.is_none());
+    Verdict {
+        missed: missed || unread,
+        seen: if missed { found.last } else { reached },
+        more: more && !missed,
+        changed: found
+            .changes
+            .into_iter()
+            .filter_map(|(_, change)| change)
+            .collect(),
+    }
+}
+
+/// Follows the changes until the store is closed.
+pub(super) async fn follow(membership: Arc<Membership>) {
+    let mut seen = None;
+    while !membership.is_closing() {
+        let since = membership.now();
+        let more = match read(&membership, seen).await {
+            Ok((verdict, first)) => {
+                let orders = &membership.shared.orders;
+                if verdict.missed {
+                    tracing::info!("changes were missed: what is kept in mind is read anew");
+                }
+                // Before the first look nobody was told of anything, and somebody may have kept something.
+                if verdict.missed || first {
+                    orders.missed();
+                }
+                if !verdict.changed.is_empty() {
+                    orders.changed(verdict.changed);
+                }
+                seen = Some(verdict.seen);
+                if !verdict.more {
+                    membership.inform(since);
+                }
+                verdict.more
+            }
+            Err(why) => {
+                tracing::debug!(%why, "changes cannot be read");
+                false
+            }
+        };
+        if more {
+            continue;
+        }
+        let pause = if membership.hears() { LOOK } else { LOOK_DEAF };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = membership.changed.notified() => {}
+        }
+    }
+}
+
+/// Reads what was changed after `seen`. The first time only the number is taken down, and that is said.
+async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bool), StoreError> {
+    let (after, limit) = seen.map_or((0, 0), |seen| (seen, MAX_AT_ONCE));
+    let look = async move |link: &Link| {
+        let rows = link.query(READ, &[&after, &limit]).await?;
+        let last = rows
+            .first()
+            .map(|row| row.get(0))
+            .ok_or_else(|| Fault::Unreadable("the directory is missing".to_owned()))?;
+        let changes = rows.iter().filter_map(|row| {
+            let no: Option<i64> = row.get(1);
+            no.map(|no| (no, changelog::read(row.get(2), row.get(3))))
+        });
+        let changes = changes.collect();
+        Ok(Found { last, changes })
+    };
+    let found = ask(membership, Pace::Quick, look).await?;
+    Ok(match seen {
+        Some(seen) => (judge(seen, found), false),
+        None => {
+            let verdict = Verdict {
+                changed: Vec::new(),
+                missed: false,
+                seen: found.last,
+                more: false,
+            };
+            (verdict, true)
+        }
+    })
+}
+
+/// Looks for work that others left, until the store is closed.
+pub(super) async fn look_for_work(membership: Arc<Membership>) {
+    loop {
+        let pause = if membership.hears() {
+            LOOK_FOR_WORK
+        } else {
+            LOOK_FOR_WORK_DEAF
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = membership.work.notified() => {}
+        }
+        if membership.is_closing() {
+            return;
+        }
+        if membership.holdings.shards().is_empty() {
+            continue;
+        }
+        let floors = membership.shared.floors.clone();
+        let look = async move |link: &Link| work::unfinished(link, &floors).await;
+        match ask(&membership, Pace::Long, look).await {
+            Ok(mut found) => {
+                found.retain(|(endpoint, _)| membership.holdings.owns(*endpoint));
+                if !found.is_empty() {
+                    membership.shared.orders.work(found);
+                }
+            }
+            Err(why) => tracing::debug!(%why, "work cannot be looked for"),
+        }
+    }
+}
+
+/// Reads on one of the connections that do.
+async fn ask<T, F>(membership: &Membership, pace: Pace, read: F) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+{
+    let (sender, receiver) = oneshot::channel();
+    let done = Box::new(move |result| {
+        // Whoever asked is still there: it waits for this.
+        let _ = sender.send(result);
+    });
+    membership.shared.readers.read(pace, false, read, done);
+    receiver.await.unwrap_or(Err(StoreError::Closed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::id::EndpointId;
+
+    fn found(last: i64, numbers: &[i64]) -> Found {
+        let change = |no: &i64| (*no, Some(Change::Endpoint(EndpointId(*no as u128))));
+        Found {
+            last,
+            changes: numbers.iter().map(change).collect(),
+        }
+    }
+
+    #[test]
+    fn what_follows_without_a_gap_is_told() {
+        let verdict = judge(4, found(6, &[5, 6]));
+        assert_eq!(verdict.changed.len(), 2);
+        assert!(!verdict.missed);
+        assert_eq!((verdict.seen, verdict.more), (6, false));
+        let nothing = judge(6, found(6, &[]));
+        assert_eq!((nothing.missed, nothing.seen), (false, 6));
+    }
+
+    #[test]
+    fn a_gap_is_missed() {
+        for (seen, last, numbers) in [
+            (4, 8, vec![7, 8]),
+            (4, 8, vec![]),
+            (4, 8, vec![5, 6]),
+            (4, 9, vec![5, 7, 8, 9]),
+            (9, 3, vec![]),
+        ] {
+            let verdict = judge(seen, found(last, &numbers));
+            assert!(verdict.missed, "{seen} {last} {numbers:?}");
+            assert_eq!(verdict.seen, last);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_missed() {
+        let mut odd = found(5, &[5]);
+        odd.changes[0].1 = None;
+        let verdict = judge(4, odd);
+        assert!(verdict.missed);
+        assert_eq!(verdict.seen, 5);
+    }
+
+    #[test]
+    fn a_full_look_is_followed_by_another() {
+        let numbers: Vec<i64> = (1..=MAX_AT_ONCE).collect();
+        let verdict = judge(0, found(MAX_AT_ONCE + 7, &numbers));
+        assert!(verdict.more && !verdict.missed);
+        assert_eq!(verdict.seen, MAX_AT_ONCE);
+    }
+}

@@ -1,0 +1,480 @@
+//! Questions and answers between nodes.
+//!
+//! A question is a row for its receiver, who is called, takes it out, and answers in the same way. Nothing
+//! of it outlives a crash, and nobody waits for ever: how much is asked, how large it is and how long one
+//! waits are bounded. What is lost is not answered, so questions must bear being asked twice.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posthaste_core::cluster::NodeNo;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::link::Link;
+use super::membership::Membership;
+use super::reply::promise;
+use super::settings::PostgresSettings;
+use super::tether::Tether;
+use crate::{Answer, Done, StoreError};
+
+/// How large a question or an answer may be.
+const MAX_BODY_BYTES: usize = 1_024 * 1_024;
+/// How many questions of this node may be open.
+const MAX_ASKED: usize = 1_024;
+/// How many questions of others this node answers at once.
+const MAX_ANSWERING: usize = 1_024;
+/// How many letters may wait to be sent.
+const MAX_OUTBOX: usize = 4_096;
+/// How many letters are sent or taken at once.
+const MAX_AT_ONCE: usize = 256;
+/// How long one waits for an answer at most.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How long sending or taking may last.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often one looks for mail.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often if notices do not arrive.
+const LOOK_DEAF: Duration = Duration::from_millis(250);
+
+/// Puts letters down for those who are there, and calls them.
+const SEND: &str = "WITH sent AS (INSERT INTO mail (receiver, sender, reference, answer, body) \
+     SELECT m.receiver, $1, m.reference, m.answer, m.body \
+     FROM unnest($2::bigint[], $3::bigint[], $4::boolean[], $5::text[]) \
+     AS m (receiver, reference, answer, body) WHERE m.receiver IN (SELECT no FROM nodes) \
+     RETURNING receiver, reference, answer) \
+     SELECT receiver, reference, answer, pg_notify('posthaste_' || receiver, 'mail'), \
+     set_config('synchronous_commit', 'off', true) FROM sent";
+/// Takes letters out.
+const TAKE: &str = "DELETE FROM mail WHERE no IN \
+     (SELECT no FROM mail WHERE receiver = $1 ORDER BY no LIMIT $2) \
+     RETURNING no, sender, reference, answer, body, set_config('synchronous_commit', 'off', true)";
+
+/// What waits to be sent, and who waits for an answer.
+#[derive(Default)]
+pub(super) struct Post {
+    inner: Mutex<Inner>,
+    stir: Notify,
+    /// Somebody has called.
+    called: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inner {
+    outbox: VecDeque<Letter>,
+    asked: FxHashMap<i64, Asked>,
+    last_reference: i64,
+    answering: usize,
+    closed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Letter {
+    receiver: NodeNo,
+    reference: i64,
+    answer: bool,
+    body: String,
+}
+
+struct Asked {
+    node: NodeNo,
+    until: Instant,
+    done: Done<Value>,
+}
+
+/// A letter that was taken out.
+struct Taken {
+    sender: NodeNo,
+    reference: i64,
+    answer: bool,
+    body: String,
+}
+
+impl Post {
+    /// Asks another node.
+    pub(super) fn ask(&self, node: NodeNo, question: &Value, within: Duration) -> Answer<Value> {
+        let (done, answer) = promise();
+        if let Err((why, done)) = self.put_question(node, question.to_string(), within, done) {
+            done(Err(why));
+        }
+        self.stir.notify_one();
+        answer
+    }
+
+    fn put_question(
+        &self,
+        node: NodeNo,
+        body: String,
+        within: Duration,
+        done: Done<Value>,
+    ) -> Result<(), (StoreError, Done<Value>)> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err((StoreError::Closed, done));
+        }
+        if body.len() > MAX_BODY_BYTES {
+            return Err((too_large(), done));
+        }
+        if inner.asked.len() >= MAX_ASKED || inner.outbox.len() >= MAX_OUTBOX {
+            return Err((StoreError::Overloaded, done));
+        }
+        inner.last_reference += 1;
+        let reference = inner.last_reference;
+        let until = Instant::now() + within.min(MAX_WAIT);
+        inner.asked.insert(reference, Asked { node, until, done });
+        inner.outbox.push_back(Letter {
+            receiver: node,
+            reference,
+            answer: false,
+            body,
+        });
+        Ok(())
+    }
+
+    /// Answers another node. What there is no room for is not answered.
+    fn put_answer(&self, node: NodeNo, reference: i64, result: &Result<Value, StoreError>) {
+        let mut body = write_answer(result);
+        if body.len() > MAX_BODY_BYTES {
+            body = write_answer(&Err(too_large()));
+        }
+        let mut inner = self.lock();
+        if !inner.closed && inner.outbox.len() < MAX_OUTBOX {
+            inner.outbox.push_back(Letter {
+                receiver: node,
+                reference,
+                answer: true,
+                body,
+            });
+        }
+        drop(inner);
+        self.stir.notify_one();
+    }
+
+    /// There may be mail.
+    pub(super) fn wake(&self) {
+        self.called.store(true, Ordering::SeqCst);
+        self.stir.notify_one();
+    }
+
+    /// Takes nothing more, and answers whoever waits.
+    pub(super) fn close(&self) {
+        let asked = {
+            let mut inner = self.lock();
+            inner.closed = true;
+            inner.outbox.clear();
+            std::mem::take(&mut inner.asked)
+        };
+        for (_, asked) in asked {
+            (asked.done)(Err(StoreError::Closed));
+        }
+        self.stir.notify_one();
+    }
+
+    /// Gives up what was not answered in time, and says when to look again.
+    fn give_up(&self, now: Instant) -> Option<Instant> {
+        let (late, next) = {
+            let mut inner = self.lock();
+            let late: Vec<Asked> = inner
+                .asked
+                .extract_if(|_, asked| asked.until <= now)
+                .map(|(_, asked)| asked)
+                .collect();
+            (late, inner.asked.values().map(|asked| asked.until).min())
+        };
+        for asked in late {
+            let why = format!("{} did not answer in time", asked.node);
+            (asked.done)(Err(StoreError::Unavailable(why)));
+        }
+        next
+    }
+
+    /// Somebody asked something, or answers.
+    fn settle(&self, sender: NodeNo, reference: i64, result: Result<Value, StoreError>) {
+        let asked = {
+            let mut inner = self.lock();
+            match inner.asked.get(&reference) {
+                Some(asked) if asked.node == sender => inner.asked.remove(&reference),
+                Some(_) | None => None,
+            }
+        };
+        if let Some(asked) = asked {
+            (asked.done)(result);
+        }
+    }
+
+    /// Makes room for the answer to another node's question.
+    fn begin_answer(&self) -> bool {
+        let mut inner = self.lock();
+        let room = inner.answering < MAX_ANSWERING;
+        inner.answering += usize::from(room);
+        room
+    }
+
+    fn outgoing(&self) -> Vec<Letter> {
+        let mut inner = self.lock();
+        let count = inner.outbox.len().min(MAX_AT_ONCE);
+        inner.outbox.drain(..count).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody asks this node. If nobody answers, dropping it does.
+struct Answering {
+    membership: Arc<Membership>,
+    node: NodeNo,
+    reference: i64,
+    result: Result<Value, StoreError>,
+}
+
+impl Answering {
+    /// Answers.
+    fn give(mut self, result: Result<Value, StoreError>) {
+        self.result = result;
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let post = &self.membership.post;
+        post.lock().answering -= 1;
+        post.put_answer(self.node, self.reference, &self.result);
+    }
+}
+
+fn too_large() -> StoreError {
+    let why = "what nodes say to each other must not be larger than 1 MiB";
+    StoreError::Unavailable(why.to_owned())
+}
+
+fn write_answer(result: &Result<Value, StoreError>) -> String {
+    match result {
+        Ok(value) => json!({ "ok": value }).to_string(),
+        Err(why) => json!({ "error": why.to_string() }).to_string(),
+    }
+}
+
+fn read_answer(body: &str) -> Result<Value, StoreError> {
+    let read: Result<Value, _> = serde_json::from_str(body);
+    match read {
+        Ok(Value::Object(mut answer)) => match (answer.remove("ok"), answer.remove("error")) {
+            (Some(value), _) => Ok(value),
+            (None, Some(Value::String(why))) => Err(StoreError::Unavailable(why)),
+            (None, _) => Err(unreadable()),
+        },
+        Ok(_) | Err(_) => Err(unreadable()),
+    }
+}
+
+fn unreadable() -> StoreError {
+    StoreError::Unavailable("another node answered what cannot be read".to_owned())
+}
+
+/// Sends and takes until the store is closed.
+pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSettings>) {
+    let mut tether = Tether::new(settings.clone());
+    let mut failures: u32 = 0;
+    let mut look_at = Instant::now();
+    while !membership.is_closing() {
+        let post = &membership.post;
+        let mut now = Instant::now();
+        let letters = post.outgoing();
+        let looks = post.called.swap(false, Ordering::SeqCst) || now >= look_at;
+        let mut busy = letters.len() == MAX_AT_ONCE;
+        if !letters.is_empty() || looks {
+            match exchange(&mut tether, &membership, &letters, looks).await {
+                Ok(full) => {
+                    failures = 0;
+                    busy |= full;
+                }
+                Err(why) => {
+                    tracing::debug!(%why, "mail between nodes cannot be sent or taken");
+                    tether.cut();
+                    failures = failures.saturating_add(1);
+                    let why =
+                        StoreError::Unavailable(format!("another node cannot be asked: {why}"));
+                    refuse(post, &letters, &why);
+                    post.called.store(true, Ordering::SeqCst);
+                }
+            }
+            now = Instant::now();
+            let pause = if membership.hears() { LOOK } else { LOOK_DEAF };
+            look_at = now + pause;
+        }
+        let patience = post.give_up(now);
+        if busy {
+            post.called.store(true, Ordering::SeqCst);
+            continue;
+        }
+        if failures > 0 {
+            tokio::time::sleep(settings.pauses.after(failures)).await;
+            continue;
+        }
+        let until = patience.map_or(look_at, |patience| patience.min(look_at));
+        tokio::select! {
+            () = post.stir.notified() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+    }
+}
+
+/// Whoever asked is told why it was not sent.
+fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
+    for letter in letters.iter().filter(|letter| !letter.answer) {
+        post.settle(letter.receiver, letter.reference, Err(why.clone()));
+    }
+}
+
+/// Sends letters, and takes out what there is. Says whether there may be more.
+async fn exchange(
+    tether: &mut Tether,
+    membership: &Arc<Membership>,
+    letters: &[Letter],
+    looks: bool,
+) -> Result<bool, String> {
+    let late = |_| "no answer in time".to_owned();
+    let link = timeout(PATIENCE, tether.link()).await.map_err(late)??;
+    let me = membership.holdings.me();
+    if !letters.is_empty() {
+        let sent = timeout(PATIENCE, send(&link, me, letters)).await;
+        let sent = sent.map_err(late)?.map_err(|fault| fault.to_string())?;
+        let gone: Vec<Letter> = letters
+            .iter()
+            .filter(|letter| !sent.contains(&(letter.receiver, letter.reference, letter.answer)))
+            .cloned()
+            .collect();
+        let why = StoreError::Unavailable("the node that was asked is gone".to_owned());
+        refuse(&membership.post, &gone, &why);
+    }
+    if !looks {
+        return Ok(false);
+    }
+    let taken = timeout(PATIENCE, take(&link, me)).await;
+    let taken = taken.map_err(late)?.map_err(|fault| fault.to_string())?;
+    let full = taken.len() == MAX_AT_ONCE;
+    for letter in taken {
+        open(membership, letter);
+    }
+    Ok(full)
+}
+
+/// Sends letters, and says which.
+async fn send(
+    link: &Link,
+    me: NodeNo,
+    letters: &[Letter],
+) -> Result<Vec<(NodeNo, i64, bool)>, super::fault::Fault> {
+    let receivers: Vec<i64> = letters.iter().map(|one| one.receiver.0 as i64).collect();
+    let references: Vec<i64> = letters.iter().map(|one| one.reference).collect();
+    let answers: Vec<bool> = letters.iter().map(|one| one.answer).collect();
+    let bodies: Vec<&str> = letters.iter().map(|one| one.body.as_str()).collect();
+    let me = me.0 as i64;
+    let rows = link
+        .query(SEND, &[&me, &receivers, &references, &answers, &bodies])
+        .await?;
+    let sent = rows.iter().map(|row| {
+        let receiver: i64 = row.get(0);
+        (NodeNo(receiver as u64), row.get(1), row.get(2))
+    });
+    Ok(sent.collect())
+}
+
+/// Takes out letters to this node, in the order they were sent.
+async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, super::fault::Fault> {
+    let limit = MAX_AT_ONCE as i64;
+    let mut rows = link.query(TAKE, &[&(me.0 as i64), &limit]).await?;
+    rows.sort_by_key(|row| row.get::<_, i64>(0));
+    let taken = rows.iter().map(|row| Taken {
+        sender: NodeNo(row.get::<_, i64>(1) as u64),
+        reference: row.get(2),
+        answer: row.get(3),
+        body: row.get(4),
+    });
+    Ok(taken.collect())
+}
+
+fn open(membership: &Arc<Membership>, letter: Taken) {
+    let Taken {
+        sender,
+        reference,
+        answer,
+        body,
+    } = letter;
+    let post = &membership.post;
+    if answer {
+        return post.settle(sender, reference, read_answer(&body));
+    }
+    let Ok(question) = serde_json::from_str(&body) else {
+        return post.put_answer(sender, reference, &Err(unreadable()));
+    };
+    if !post.begin_answer() {
+        return post.put_answer(sender, reference, &Err(StoreError::Overloaded));
+    }
+    let answering = Answering {
+        membership: membership.clone(),
+        node: sender,
+        reference,
+        result: Err(StoreError::Unavailable("it was not answered".to_owned())),
+    };
+    let done = Box::new(move |result| answering.give(result));
+    membership.shared.orders.asked(question, done);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_read_as_they_were_written() {
+        for answer in [json!(null), json!({ "error": 3 }), json!([1, "two"])] {
+            assert_eq!(read_answer(&write_answer(&Ok(answer.clone()))), Ok(answer));
+        }
+        let refused = read_answer(&write_answer(&Err(StoreError::Overloaded)));
+        assert_eq!(
+            refused,
+            Err(StoreError::Unavailable(StoreError::Overloaded.to_string()))
+        );
+        for odd in ["", "7", "{}", r#"{"error":7}"#] {
+            assert_eq!(read_answer(odd), Err(unreadable()), "{odd}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever_and_not_everybody_may_wait() {
+        let post = Post::default();
+        let within = Duration::from_secs(5);
+        let first = post.ask(NodeNo(3), &json!("who"), within);
+        let soon = post.give_up(Instant::now()).expect("somebody waits");
+        assert!(post.give_up(soon).is_none());
+        let why = first.await.expect_err("nobody answered");
+        assert!(why.to_string().contains("node 3 did not answer"), "{why}");
+        let waiting: Vec<_> = (0..MAX_ASKED)
+            .map(|_| post.ask(NodeNo(3), &json!("who"), within))
+            .collect();
+        let more = post.ask(NodeNo(3), &json!("who"), within).await;
+        assert_eq!(more, Err(StoreError::Overloaded));
+        let huge = json!("x".repeat(MAX_BODY_BYTES));
+        assert_eq!(post.ask(NodeNo(3), &huge, within).await, Err(too_large()));
+        post.close();
+        for answer in waiting {
+            assert_eq!(answer.await, Err(StoreError::Closed));
+        }
+    }
+
+    #[tokio::test]
+    async fn only_who_was_asked_answers() {
+        let post = Post::default();
+        let answer = post.ask(NodeNo(3), &json!("who"), Duration::from_secs(5));
+        post.settle(NodeNo(4), 1, Ok(json!("I")));
+        post.settle(NodeNo(3), 2, Ok(json!("I")));
+        post.settle(NodeNo(3), 1, Ok(json!("me")));
+        assert_eq!(answer.await, Ok(json!("me")));
+    }
+}

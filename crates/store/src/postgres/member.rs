@@ -1,0 +1,335 @@
+//! The task around the roster: it asks the table, drives the holdings and the lease, and calls the orders.
+//!
+//! What is granted is in the holdings before the node hears of it. What is given up is out of them, and the
+//! writer has passed it by, before the table hears of it. A lease that has ended is out of the holdings, and
+//! the node has been told, before anything else is done.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::cluster::{Command, Epoch, Holding, Input, NodeNo, Roster, Shard, Timings};
+use posthaste_core::time::Tick;
+use tokio::sync::{mpsc, oneshot};
+
+use super::membership::Membership;
+use super::operation::Task;
+use super::roster::Table;
+use super::scene::Scene;
+use super::settings::PostgresSettings;
+use crate::Done;
+
+/// The roster is asked at least so often whether it has anything to do.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What this task is told.
+pub(super) enum News {
+    /// Who owns what may have changed.
+    Rang,
+    /// The table has answered.
+    Answered(Input),
+    /// The node is done with a recalled shard.
+    Done(Holding),
+    /// The writer has passed these by.
+    Passed(Vec<Holding>),
+    /// Give up everything, and go.
+    Retire(Done<()>),
+    /// The store is being closed.
+    Close,
+}
+
+/// What the task owns.
+pub(super) struct Member {
+    roster: Roster,
+    membership: Arc<Membership>,
+    inbox: mpsc::UnboundedReceiver<News>,
+    requests: mpsc::Sender<(Option<NodeNo>, Command)>,
+    me: Option<NodeNo>,
+    /// What was asked last.
+    asked: Option<Command>,
+    /// Given up by the node, and to be passed by the writer.
+    done: Vec<Holding>,
+    /// Whoever waits until this node owns nothing.
+    retires: Vec<Done<()>>,
+    phase: Phase,
+    entered: Option<oneshot::Sender<()>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Retired,
+    /// The store is closed: as soon as it owns nothing, it is over.
+    Closing,
+    /// It could not say so. The others will find out.
+    GivenUp,
+}
+
+impl Member {
+    /// A node that has no number yet. Whoever waits for `entered` hears when it has, with what is to be
+    /// had at once.
+    pub(super) fn new(
+        membership: Arc<Membership>,
+        settings: &Rc<PostgresSettings>,
+        timings: Timings,
+        inbox: mpsc::UnboundedReceiver<News>,
+        entered: oneshot::Sender<()>,
+    ) -> Member {
+        // The roster asks one thing at a time.
+        let (requests, asked) = mpsc::channel(1);
+        let table = Table::new(settings.clone(), timings);
+        tokio::task::spawn_local(ask_the_table(table, asked, membership.clone()));
+        Member {
+            roster: Roster::new(timings, settings.works, membership.now()),
+            membership,
+            inbox,
+            requests,
+            me: None,
+            asked: None,
+            done: Vec::new(),
+            retires: Vec::new(),
+            phase: Phase::Running,
+            entered: Some(entered),
+        }
+    }
+
+    /// Until the store is closed and this node has gone.
+    pub(super) async fn live(mut self) {
+        self.tell(Input::Tick);
+        while !self.is_over() {
+            let sleep = self.sleep();
+            let membership = self.membership.clone();
+            let news = tokio::select! {
+                // What the node waits for goes before what the clock says; the roster looks at the clock anyway.
+                biased;
+                news = self.inbox.recv() => news,
+                () = membership.holdings.fenced() => Some(News::Rang),
+                () = tokio::time::sleep(sleep) => None,
+            };
+            match news {
+                Some(news) => self.take(news),
+                None => self.tell(Input::Tick),
+            }
+            while let Ok(news) = self.inbox.try_recv() {
+                self.take(news);
+            }
+            self.pass();
+        }
+        for done in self.retires.drain(..) {
+            done(Ok(()));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Running | Phase::Retired => false,
+            Phase::Closing => self.roster.wake().is_none(),
+            Phase::GivenUp => true,
+        }
+    }
+
+    /// How long nothing is to be done, as far as is known.
+    fn sleep(&self) -> Duration {
+        let now = self.membership.now();
+        self.roster.wake().map_or(LONGEST_SLEEP, |wake| {
+            Duration::from_millis(wake.since(now).as_millis()).min(LONGEST_SLEEP)
+        })
+    }
+
+    fn take(&mut self, news: News) {
+        match news {
+            News::Rang => self.tell(Input::Rang),
+            News::Answered(answer) => self.answered(answer),
+            News::Done(holding) => {
+                // What was lost meanwhile is not this node's to give up.
+                let Holding { shard, epoch } = holding;
+                if self.membership.holdings.epoch(shard) == Some(epoch.0 as i64) {
+                    self.membership.holdings.revoke(&[shard]);
+                    self.done.push(holding);
+                }
+            }
+            News::Passed(holdings) => {
+                for holding in holdings {
+                    self.tell(Input::RecallFinished(holding));
+                }
+            }
+            News::Retire(done) => {
+                if self.phase == Phase::Running {
+                    self.retires.push(done);
+                    self.tell(Input::Retire);
+                } else {
+                    done(Ok(()));
+                }
+            }
+            News::Close => {
+                self.phase = Phase::Closing;
+                self.tell(Input::Retire);
+                // Everything is written that will be: what was recalled before is done with, too.
+                let holdings = self.membership.holdings.clone();
+                let shards = holdings.shards();
+                for shard in &shards {
+                    if let Some(epoch) = holdings.epoch(*shard) {
+                        let epoch = Epoch(epoch as u64);
+                        let shard = *shard;
+                        self.done.push(Holding { shard, epoch });
+                    }
+                }
+                holdings.revoke(&shards);
+            }
+        }
+    }
+
+    /// Has the writer pass by what the node is done with: nothing it was told before is written after.
+    fn pass(&mut self) {
+        if self.done.is_empty() {
+            return;
+        }
+        let holdings = std::mem::take(&mut self.done);
+        if self.phase == Phase::Closing {
+            return self.take(News::Passed(holdings));
+        }
+        let membership = self.membership.clone();
+        let passed = Box::new(move |_: Result<(), crate::StoreError>| {
+            // Even if the database did not answer, the writer is past them.
+            membership.tell(News::Passed(holdings));
+        });
+        let nothing = async |_: &mut Scene| Ok(());
+        let queue = &self.membership.shared.queue;
+        queue.push(Task::boxed(0, nothing, passed));
+    }
+
+    fn answered(&mut self, answer: Input) {
+        match &answer {
+            Input::Registered(node) => {
+                self.me = Some(*node);
+                self.membership.holdings.begin_anew(*node);
+                self.membership.renamed.notify_one();
+                tracing::info!(%node, "this node has a number among those that share the database");
+            }
+            Input::Beaten(view) => self.membership.saw(view),
+            Input::Outcast => {
+                tracing::warn!(
+                    "the others took this node for dead, and share its work; it begins anew under another number"
+                );
+                self.me = None;
+            }
+            Input::Released => {
+                if let Some(Command::Release(holdings)) = &self.asked {
+                    self.membership.freed(holdings);
+                }
+            }
+            Input::Tick
+            | Input::Fenced
+            | Input::Claimed(_)
+            | Input::Left
+            | Input::Failed
+            | Input::RecallFinished(_)
+            | Input::Rang
+            | Input::Retire => {}
+        }
+        let asked = self.asked.take();
+        let failed = answer == Input::Failed;
+        if failed && self.phase == Phase::Closing {
+            self.phase = Phase::GivenUp;
+            return;
+        }
+        self.tell(answer);
+        // Whoever opens the store waits for the first claim, or for the look that finds nothing to claim.
+        let claimed = matches!(asked, Some(Command::Claim { .. }));
+        let looked = matches!(asked, Some(Command::Beat { .. }));
+        let claims = matches!(self.asked, Some(Command::Claim { .. }));
+        if (failed || claimed || looked && !claims)
+            && let Some(entered) = self.entered.take()
+        {
+            // Whoever opens the store may have lost patience.
+            let _ = entered.send(());
+        }
+    }
+
+    /// Tells the roster, and does what it says.
+    fn tell(&mut self, input: Input) {
+        let mut commands = Vec::new();
+        self.roster
+            .handle(self.membership.now(), input, &mut commands);
+        for command in commands {
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Register
+            | Command::Beat { .. }
+            | Command::Fence { .. }
+            | Command::Claim { .. }
+            | Command::Release(_)
+            | Command::Leave => {
+                self.asked = Some(command.clone());
+                let sent = self.requests.try_send((self.me, command));
+                assert!(sent.is_ok(), "one request at a time");
+            }
+            Command::SetLease { begin_by, end_by } => {
+                self.membership.lease.set(begin_by, end_by);
+            }
+            Command::Grant(holdings) => self.grant(&holdings),
+            Command::Recall(holding) => self.recall(holding),
+            Command::Expire => {
+                let membership = &self.membership;
+                membership.lease.set(Tick::START, Tick::START);
+                let all: Vec<Shard> = Shard::all().collect();
+                membership.holdings.revoke(&all);
+                if self.phase == Phase::Running {
+                    tracing::warn!("this node could not renew its lease in time: it sends nothing");
+                }
+                membership.shared.orders.expired();
+            }
+            Command::Retired => {
+                if self.phase == Phase::Running {
+                    self.phase = Phase::Retired;
+                }
+                for done in self.retires.drain(..) {
+                    done(Ok(()));
+                }
+            }
+        }
+    }
+
+    fn grant(&mut self, holdings: &[Holding]) {
+        let membership = &self.membership;
+        let epochs: Vec<(Shard, i64)> = holdings
+            .iter()
+            .map(|holding| (holding.shard, holding.epoch.0 as i64))
+            .collect();
+        membership.holdings.grant(&epochs);
+        // What was known of them is from before others had them.
+        membership.shared.floors.forget();
+        let shards: Vec<Shard> = holdings.iter().map(|holding| holding.shard).collect();
+        tracing::debug!(count = shards.len(), "shards are granted");
+        membership.shared.orders.granted(shards);
+    }
+
+    fn recall(&mut self, holding: Holding) {
+        if self.phase == Phase::Closing {
+            self.membership.holdings.revoke(&[holding.shard]);
+            return self.done.push(holding);
+        }
+        let membership = self.membership.clone();
+        let done = Box::new(move |_: Result<(), crate::StoreError>| {
+            membership.tell(News::Done(holding));
+        });
+        let orders = &self.membership.shared.orders;
+        orders.recalled(vec![holding.shard], done);
+    }
+}
+
+/// Asks the table one thing after the other.
+async fn ask_the_table(
+    mut table: Table,
+    mut requests: mpsc::Receiver<(Option<NodeNo>, Command)>,
+    membership: Arc<Membership>,
+) {
+    while let Some((me, request)) = requests.recv().await {
+        let answer = table.ask(me, &request).await;
+        membership.tell(News::Answered(answer));
+    }
+}

@@ -1,0 +1,248 @@
+//! This node among the others, as seen from any thread.
+//!
+//! What the table showed last, until when this node may send, and the ways to the tasks that keep it so:
+//! `member` (who owns what), `bell` (notices), `changes`, `work` that others left, and `mail`.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posthaste_core::cluster::{Holding, NodeNo, SHARD_COUNT, Shard, Timings, View};
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::{Tick, Timestamp};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::holdings::Holdings;
+use super::mail::Post;
+use super::member::{Member, News};
+use super::operation::Task;
+use super::reply::promise;
+use super::scene::Scene;
+use super::settings::PostgresSettings;
+use super::thread::Shared;
+use super::{bell, changes, mail, unowned};
+use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
+
+/// For how long what was heard last counts as everything.
+const INFORMED_FOR_MS: u64 = 1_000;
+/// How long opening waits for what is to be had at once.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// This node among the others.
+pub(super) struct Membership {
+    pub(super) shared: Shared,
+    pub(super) holdings: Arc<Holdings>,
+    clock: Arc<dyn Fn() -> Tick + Send + Sync>,
+    pub(super) lease: Lease,
+    known: Mutex<Known>,
+    news: mpsc::UnboundedSender<News>,
+    pub(super) post: Post,
+    /// One more than when the last look at the changes began that heard of all of them.
+    informed_at: AtomicU64,
+    /// Set while notices arrive. Otherwise everybody looks more often.
+    hears: AtomicBool,
+    /// Something was changed, as was heard.
+    pub(super) changed: Notify,
+    /// There is work for this node, as was heard, and nobody said where.
+    pub(super) work: Notify,
+    /// This node has another number.
+    pub(super) renamed: Notify,
+    closing: AtomicBool,
+}
+
+/// What the table showed last.
+struct Known {
+    nodes: Vec<NodeNo>,
+    owners: Vec<Option<NodeNo>>,
+}
+
+impl Membership {
+    /// Begins to take part: starts the tasks, and waits until this node has a number and what is to be
+    /// had at once.
+    pub(super) async fn begin(
+        shared: &Shared,
+        holdings: &Arc<Holdings>,
+        settings: &Rc<PostgresSettings>,
+        timings: Timings,
+    ) -> (Arc<Membership>, Vec<JoinHandle<()>>) {
+        let (news, inbox) = mpsc::unbounded_channel();
+        let membership = Arc::new(Membership {
+            shared: shared.clone(),
+            holdings: holdings.clone(),
+            clock: settings.clock.clone(),
+            lease: Lease::until(Tick::START, Tick::START),
+            known: Mutex::new(Known {
+                nodes: Vec::new(),
+                owners: vec![None; usize::from(SHARD_COUNT)],
+            }),
+            news,
+            post: Post::default(),
+            informed_at: AtomicU64::new(0),
+            hears: AtomicBool::new(false),
+            changed: Notify::new(),
+            work: Notify::new(),
+            renamed: Notify::new(),
+            closing: AtomicBool::new(false),
+        });
+        let (entered, enters) = oneshot::channel();
+        let member = Member::new(membership.clone(), settings, timings, inbox, entered);
+        let mut tasks = vec![tokio::task::spawn_local(member.live())];
+        // If it does not come about now, it will.
+        let _ = tokio::time::timeout(OPENING, enters).await;
+        tasks.extend([
+            tokio::task::spawn_local(bell::listen(membership.clone(), settings.clone())),
+            tokio::task::spawn_local(changes::follow(membership.clone())),
+            tokio::task::spawn_local(changes::look_for_work(membership.clone())),
+            tokio::task::spawn_local(mail::deliver(membership.clone(), settings.clone())),
+        ]);
+        (membership, tasks)
+    }
+
+    /// The steady clock.
+    pub(super) fn now(&self) -> Tick {
+        (self.clock)()
+    }
+
+    /// Tells the task that keeps the roster. After its end nobody listens.
+    pub(super) fn tell(&self, news: News) {
+        let _ = self.news.send(news);
+    }
+
+    /// Everything that was changed before then has been heard of.
+    pub(super) fn inform(&self, since: Tick) {
+        self.informed_at
+            .store(since.0.saturating_add(1), Ordering::SeqCst);
+    }
+
+    /// Whether notices arrive.
+    pub(super) fn hears(&self) -> bool {
+        self.hears.load(Ordering::SeqCst)
+    }
+
+    /// Notices arrive, or do not.
+    pub(super) fn set_hears(&self, hears: bool) {
+        self.hears.store(hears, Ordering::SeqCst);
+    }
+
+    /// The store is being closed, and all is written: this node gives up what it has, and goes.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.tell(News::Close);
+        self.changed.notify_one();
+        self.work.notify_one();
+        self.renamed.notify_one();
+        self.post.close();
+    }
+
+    /// Whether the store is being closed.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// The table showed this.
+    pub(super) fn saw(&self, view: &View) {
+        let mut known = self.known();
+        known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
+        for owned in &view.shards {
+            known.owners[usize::from(owned.holding.shard.number())] = owned.owner;
+        }
+    }
+
+    /// These were made nobody's.
+    pub(super) fn freed(&self, holdings: &[Holding]) {
+        let mut known = self.known();
+        for holding in holdings {
+            known.owners[usize::from(holding.shard.number())] = None;
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write<T, F>(&self, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnMut(&mut Scene) -> Result<T, super::fault::Fault> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.shared.queue.push(Task::boxed(0, run, done));
+        answer
+    }
+}
+
+impl Cluster for Membership {
+    fn me(&self) -> NodeNo {
+        self.holdings.me()
+    }
+
+    fn nodes(&self) -> Vec<NodeNo> {
+        let me = self.me();
+        let mut nodes = self.known().nodes.clone();
+        if !nodes.contains(&me) {
+            nodes.push(me);
+        }
+        nodes
+    }
+
+    fn owner(&self, shard: Shard) -> Owner {
+        if self.holdings.epoch(shard).is_some() {
+            return Owner::Me;
+        }
+        let me = self.me();
+        match self.known().owners[usize::from(shard.number())] {
+            Some(other) if other != me => Owner::Other(other),
+            Some(_) | None => Owner::Nobody,
+        }
+    }
+
+    fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    fn is_informed(&self) -> bool {
+        let informed_at = self.informed_at.load(Ordering::SeqCst);
+        informed_at > 0 && self.now().0 < informed_at.saturating_add(INFORMED_FOR_MS)
+    }
+
+    fn ask(&self, node: NodeNo, question: Value, within: Duration) -> Answer<Value> {
+        self.post.ask(node, &question, within)
+    }
+
+    fn stand_unowned(
+        &self,
+        _now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+    ) -> Answer<Option<bool>> {
+        self.write(async move |scene: &mut Scene| {
+            unowned::stand(scene, endpoint, standing, reason).await
+        })
+    }
+
+    fn cancel_unowned(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<Written>> {
+        self.write(async move |scene: &mut Scene| {
+            unowned::cancel(scene, now, endpoint, delivery).await
+        })
+    }
+
+    fn retire(&self) -> Answer<()> {
+        let (done, answer) = promise();
+        if let Err(refused) = self.news.send(News::Retire(done))
+            && let News::Retire(done) = refused.0
+        {
+            done(Err(StoreError::Closed));
+        }
+        answer
+    }
+}

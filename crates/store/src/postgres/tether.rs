@@ -1,0 +1,54 @@
+//! A connection that can be cut: whatever was asked on it is then given up, at once.
+
+use std::rc::Rc;
+
+use tokio::task::AbortHandle;
+
+use super::link::{Link, connect};
+use super::settings::PostgresSettings;
+
+/// Keeps one connection, and makes another when it is lost or was cut.
+pub(super) struct Tether {
+    settings: Rc<PostgresSettings>,
+    held: Option<(Rc<Link>, AbortHandle)>,
+}
+
+impl Tether {
+    /// One that has no connection yet.
+    pub(super) fn new(settings: Rc<PostgresSettings>) -> Tether {
+        Tether {
+            settings,
+            held: None,
+        }
+    }
+
+    /// A connection.
+    pub(super) async fn link(&mut self) -> Result<Rc<Link>, String> {
+        if let Some((link, _)) = self.held.as_ref().filter(|(link, _)| !link.is_closed()) {
+            return Ok(link.clone());
+        }
+        self.cut();
+        let connected = connect(&self.settings, &self.settings.server).await;
+        let (link, pump) = connected.map_err(|unlinked| unlinked.to_string())?;
+        let pump = tokio::task::spawn_local(async move {
+            // Whoever uses the connection hears of its end by itself.
+            let _ = pump.await;
+        });
+        let link = Rc::new(link);
+        self.held = Some((link.clone(), pump.abort_handle()));
+        Ok(link)
+    }
+
+    /// Ends the connection, without a word.
+    pub(super) fn cut(&mut self) {
+        if let Some((_, pump)) = self.held.take() {
+            pump.abort();
+        }
+    }
+}
+
+impl Drop for Tether {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}

@@ -1,0 +1,52 @@
+//! What is an owner's to do, where there is none.
+
+use posthaste_core::cluster::Shard;
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::fault::Fault;
+use super::scene::Scene;
+use super::{endpoints, record, rows};
+use crate::{DisabledReason, Written};
+
+/// Writes down how an endpoint stands, if nobody owns it.
+pub(super) async fn stand(
+    scene: &mut Scene,
+    endpoint: EndpointId,
+    standing: Standing,
+    reason: Option<DisabledReason>,
+) -> Result<Option<bool>, Fault> {
+    scene.own_directory().await?;
+    if !hold_off(scene, endpoint).await? {
+        return Ok(None);
+    }
+    let stands = endpoints::set_standing(scene, endpoint, standing, reason, None).await?;
+    Ok(Some(stands))
+}
+
+/// Calls a delivery off, if nobody owns its endpoint.
+pub(super) async fn cancel(
+    scene: &mut Scene,
+    now: Timestamp,
+    endpoint: EndpointId,
+    delivery: DeliveryId,
+) -> Result<Option<Written>, Fault> {
+    if !hold_off(scene, endpoint).await? {
+        return Ok(None);
+    }
+    let Some(row) = rows::find_to_change(&scene.link, delivery).await? else {
+        return Ok(Some(Written::Superseded));
+    };
+    if row.delivery.facts().endpoint != endpoint {
+        return Ok(Some(Written::Superseded));
+    }
+    record::cancel(scene, &row, now).await.map(Some)
+}
+
+/// Whether nobody owns an endpoint; then nobody can before the commit.
+async fn hold_off(scene: &Scene, endpoint: EndpointId) -> Result<bool, Fault> {
+    let shard = Shard::of(endpoint).number() as i16;
+    let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL FOR SHARE";
+    Ok(scene.link.query_opt(sql, &[&shard]).await?.is_some())
+}

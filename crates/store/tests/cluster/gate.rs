@@ -1,0 +1,94 @@
+//! A way to the database that can be stopped up.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use posthaste_store::postgres::{Dial, Dialled, Place, Tls, Wire};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::postgres::PlainDial;
+
+/// Connects, and lets nothing through while it is shut: neither an answer nor an error comes back.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    shut: bool,
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    pub(crate) fn set_shut(&self, shut: bool) {
+        let waiting = {
+            let mut state = self.0.lock().expect("nobody panicked");
+            state.shut = shut;
+            std::mem::take(&mut state.waiting)
+        };
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+
+    fn poll_open(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().expect("nobody panicked");
+        if state.shut {
+            state.waiting.push(context.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Dial for Gate {
+    fn dial(&self, place: &Place, tls: &Tls) -> Dialled {
+        let gate = self.clone();
+        let dialled = PlainDial.dial(place, tls);
+        Box::pin(async move {
+            std::future::poll_fn(|context| gate.poll_open(context)).await;
+            let wire: Box<dyn Wire> = Box::new(Gated {
+                gate: gate.clone(),
+                wire: dialled.await?,
+            });
+            Ok(wire)
+        })
+    }
+}
+
+struct Gated {
+    gate: Gate,
+    wire: Box<dyn Wire>,
+}
+
+impl AsyncRead for Gated {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        std::task::ready!(self.gate.poll_open(context));
+        Pin::new(&mut self.wire).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Gated {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.gate.poll_open(context));
+        Pin::new(&mut self.wire).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.gate.poll_open(context));
+        Pin::new(&mut self.wire).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.wire).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,137 @@
+//! Notices, and what is found without them.
+
+use std::time::Duration;
+
+use posthaste_core::id::EndpointId;
+use posthaste_core::time::Timestamp;
+use posthaste_store::Change;
+use serde_json::json;
+
+use crate::stage::{Node, Stage, Told, wait};
+
+const LONG: u64 = 20_000;
+
+/// As the engine writes it when a tenant is changed.
+const CHANGE: &str = "WITH last AS (UPDATE directory SET last_change = last_change + 1 RETURNING last_change) \
+     INSERT INTO changes (no, kind, id) SELECT last_change, 0, 'acme' FROM last";
+
+fn heard_of_acme(stage: &Stage, name: &str) -> usize {
+    let acme = Change::Tenant("acme".parse().expect("a name"));
+    let told = stage.told();
+    let of = told.iter().filter(|(to, _)| *to == name);
+    of.map(|(_, told)| match told {
+        Told::Changed(changes) => changes.iter().filter(|change| **change == acme).count(),
+        Told::Granted(_)
+        | Told::Recalled(_)
+        | Told::Expired
+        | Told::Work(_)
+        | Told::Missed
+        | Told::Asked(_) => 0,
+    })
+    .sum()
+}
+
+fn informed(stage: &Stage, node: &Node) {
+    stage.until("being informed", || node.cluster.is_informed());
+}
+
+#[test]
+fn changes_are_told_to_everybody_once() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    let b = stage.node("b", LONG);
+    informed(&stage, &a);
+    informed(&stage, &b);
+    stage.database.run(CHANGE);
+    stage.until("the change", || {
+        heard_of_acme(&stage, "a") == 1 && heard_of_acme(&stage, "b") == 1
+    });
+    stage.database.run(CHANGE);
+    stage.until("another", || {
+        heard_of_acme(&stage, "a") == 2 && heard_of_acme(&stage, "b") == 2
+    });
+}
+
+#[test]
+fn what_was_trimmed_was_missed() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    informed(&stage, &a);
+    let missed = || {
+        let told = stage.told();
+        told.iter()
+            .filter(|(_, told)| *told == Told::Missed)
+            .count()
+    };
+    assert_eq!(
+        missed(),
+        1,
+        "nobody was told of anything before the first look"
+    );
+    stage
+        .database
+        .run("UPDATE directory SET last_change = last_change + 1");
+    stage.until("a gap", || missed() == 2);
+    stage.database.run(CHANGE);
+    stage.until("the next", || heard_of_acme(&stage, "a") == 1);
+    assert_eq!(missed(), 2);
+}
+
+#[test]
+fn who_cannot_look_is_not_informed() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    informed(&stage, &a);
+    a.gate.set_shut(true);
+    stage.until("not being informed", || !a.cluster.is_informed());
+    a.gate.set_shut(false);
+    informed(&stage, &a);
+}
+
+#[test]
+fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    let listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%LISTEN posthaste%' \
+         AND datname = current_database() AND pid <> pg_backend_pid()";
+    stage.until("somebody listening", || {
+        !stage.database.run(listening).is_empty()
+    });
+    let work = |number: u128| Told::Work(vec![(EndpointId(number), Timestamp(77))]);
+    stage.call_out_work(&a, 1);
+    stage.until("work", || stage.was_told("a", |told| *told == work(1)));
+    let before = stage.database.run(listening);
+    stage
+        .database
+        .run(&format!("SELECT pg_terminate_backend({})", before[0]));
+    stage.until("somebody else listening", || {
+        let now = stage.database.run(listening);
+        !now.is_empty() && now != before
+    });
+    stage.until("work again", || {
+        stage.call_out_work(&a, 2);
+        stage.was_told("a", |told| *told == work(2))
+    });
+}
+
+#[test]
+fn without_notices_everything_is_found_by_looking() {
+    let stage = Stage::new();
+    // Notices stay within a database: who listens in another hears nothing, as behind a pooling proxy.
+    let elsewhere = stage.database.url().with_database("postgres");
+    let deaf = |name| {
+        let listen = elsewhere.clone();
+        stage.node_with(name, LONG, |settings| settings.listen = Some(listen))
+    };
+    let a = deaf("a");
+    let b = deaf("b");
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    informed(&stage, &a);
+    stage.database.run(CHANGE);
+    stage.until("the change", || heard_of_acme(&stage, "a") == 1);
+    let within = Duration::from_secs(30);
+    let answer = wait(a.cluster.ask(b.cluster.me(), json!("?"), within));
+    assert_eq!(answer, Ok(json!({ "by": "b", "to": "?" })));
+    wait(a.cluster.retire()).expect("it goes");
+    stage.until("all of it", || b.owns() == 256);
+}

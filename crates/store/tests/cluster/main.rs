@@ -1,0 +1,16 @@
+//! Several nodes on one database, in one process: who owns what, and what they tell each other.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the tests open the way to their own database"
+)]
+
+#[allow(dead_code, reason = "not every test that has engines uses all of them")]
+#[path = "../engines/postgres.rs"]
+mod postgres;
+
+mod gate;
+mod hearing;
+mod sharing;
+mod stage;
+mod talking;

@@ -1,0 +1,153 @@
+//! Who owns what.
+
+use posthaste_core::cluster::{NodeNo, Shard};
+use posthaste_store::{Owner, Store};
+
+use crate::stage::{Stage, Told, wait};
+
+/// A lease long enough for a busy machine, and one that a test can wait for.
+const LONG: u64 = 20_000;
+const SHORT: u64 = 3_000;
+
+#[test]
+fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    assert_eq!(
+        a.owns(),
+        256,
+        "alone it owns everything as soon as it is open"
+    );
+    let b = stage.node("b", LONG);
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let c = stage.node("c", LONG);
+    stage.until("a third each", || {
+        let mut shares = [a.owns(), b.owns(), c.owns()];
+        shares.sort_unstable();
+        shares == [85, 85, 86]
+    });
+    stage.until("everybody knowing who owns what", || {
+        Shard::all().all(|shard| {
+            let owner = [&a, &b, &c].map(|node| match node.cluster.owner(shard) {
+                Owner::Me => Some(node.cluster.me()),
+                Owner::Other(other) => Some(other),
+                Owner::Nobody => None,
+            });
+            owner[0].is_some() && owner[0] == owner[1] && owner[1] == owner[2]
+        })
+    });
+    assert_eq!(a.cluster.nodes().len(), 3);
+    wait(b.cluster.retire()).expect("it goes");
+    assert_eq!(b.owns(), 0);
+    stage.until("its share", || a.owns() == 128 && c.owns() == 128);
+    wait(a.store.close()).expect("it closes");
+    stage.until("all of it", || c.owns() == 256);
+    let left = stage.database.run("SELECT name FROM nodes");
+    assert_eq!(left, ["c"]);
+    assert!(!stage.was_told("b", |told| *told == Told::Expired));
+}
+
+#[test]
+fn what_is_recalled_stays_until_nothing_of_it_is_under_way() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    stage.keep_recalled("a");
+    let b = stage.node("b", LONG);
+    stage.until("half recalled", || stage.kept().len() == 128);
+    assert_eq!((a.owns(), b.owns()), (256, 0));
+    let first = stage.kept()[5];
+    stage.finish(first);
+    stage.until("the first", || b.owns() == 1);
+    assert_eq!(b.store.owned_shards(), [first]);
+    assert_eq!(a.owns(), 255);
+    assert_eq!(stage.kept().len(), 127);
+    for shard in stage.kept() {
+        stage.finish(shard);
+    }
+    stage.until("the rest", || b.owns() == 128);
+}
+
+#[test]
+fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
+    let stage = Stage::new();
+    let a = stage.node("a", SHORT);
+    let b = stage.node("b", SHORT);
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let number = a.cluster.me();
+    a.gate.set_shut(true);
+    stage.until("all of it", || b.owns() == 256);
+    let told = stage.told();
+    let expired = told.iter().position(|told| *told == ("a", Told::Expired));
+    let taken = told
+        .iter()
+        .rposition(|(name, told)| *name == "b" && matches!(told, Told::Granted(_)));
+    assert!(
+        expired < taken && expired.is_some(),
+        "{expired:?} {taken:?}"
+    );
+    assert_eq!(a.owns(), 0);
+    assert_eq!(a.cluster.lease().begin_by().0, 0);
+    a.gate.set_shut(false);
+    stage.until("a share for who came back", || a.owns() == 128);
+    assert_ne!(a.cluster.me(), number, "it is another node now");
+}
+
+#[test]
+fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
+    let stage = Stage::new();
+    let a = stage.node("a", SHORT);
+    let b = stage.node("b", SHORT);
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let number = a.cluster.me();
+    stage.freeze("a");
+    // Whatever it is told next, it stands still there.
+    stage.call_out_work(&a, 9);
+    stage.until("all of it", || b.owns() == 256);
+    assert_eq!(a.owns(), 128, "it stands still");
+    stage.thaw();
+    stage.until("an end", || {
+        stage.was_told("a", |told| *told == Told::Expired)
+    });
+    stage.until("a share for who came back", || a.owns() == 128);
+    assert_ne!(a.cluster.me(), number);
+}
+
+#[test]
+fn a_dead_nodes_last_commit_is_waited_for() {
+    let stage = Stage::new();
+    let a = stage.node("a", SHORT);
+    let b = stage.node("b", SHORT);
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    // As its writer does when it writes as an owner.
+    let number = a.cluster.me().0;
+    let commit = stage.hold(&format!(
+        "SELECT 1 FROM nodes WHERE no = {number} FOR SHARE"
+    ));
+    a.gate.set_shut(true);
+    stage.until("somebody waiting for the commit", || {
+        let waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+             AND query LIKE '%strike_off%' AND datname = current_database()";
+        !stage.database.run(waiting).is_empty()
+    });
+    assert_eq!(b.owns(), 128);
+    commit.finish();
+    stage.until("all of it", || b.owns() == 256);
+    a.gate.set_shut(false);
+}
+
+#[test]
+fn an_api_node_owns_nothing() {
+    let stage = Stage::new();
+    let api = stage.node_with("api", LONG, |settings| settings.works = false);
+    let worker = stage.node("worker", LONG);
+    assert_eq!(worker.owns(), 256);
+    stage.until("knowing it", || {
+        Shard::all().all(|shard| api.cluster.owner(shard) == Owner::Other(worker.cluster.me()))
+    });
+    assert_eq!(api.owns(), 0);
+    assert_ne!(api.cluster.me(), NodeNo(0));
+    wait(worker.cluster.retire()).expect("it goes");
+    stage.until("knowing that nobody does", || {
+        Shard::all().all(|shard| api.cluster.owner(shard) == Owner::Nobody)
+    });
+}

@@ -1,0 +1,59 @@
+//! Questions and answers.
+
+use std::time::Duration;
+
+use posthaste_core::cluster::NodeNo;
+use serde_json::json;
+
+use crate::stage::{Stage, wait};
+
+const LONG: u64 = 20_000;
+const WITHIN: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_question_is_answered_by_whom_it_was_put_to() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    let b = stage.node("b", LONG);
+    let c = stage.node("c", LONG);
+    let asked = [
+        a.cluster.ask(b.cluster.me(), json!(1), WITHIN),
+        a.cluster.ask(c.cluster.me(), json!(2), WITHIN),
+        b.cluster.ask(c.cluster.me(), json!(3), WITHIN),
+    ];
+    let answers = asked.map(|answer| wait(answer).expect("an answer"));
+    assert_eq!(answers[0], json!({ "by": "b", "to": 1 }));
+    assert_eq!(answers[1], json!({ "by": "c", "to": 2 }));
+    assert_eq!(answers[2], json!({ "by": "c", "to": 3 }));
+    let left = stage.database.run("SELECT count(*) FROM mail");
+    assert_eq!(left, ["0"]);
+}
+
+#[test]
+fn who_is_gone_or_silent_is_not_waited_for() {
+    let stage = Stage::new();
+    let a = stage.node("a", LONG);
+    let b = stage.node("b", LONG);
+    let gone = wait(a.cluster.ask(NodeNo(99), json!(1), WITHIN));
+    let why = gone.expect_err("nobody is there").to_string();
+    assert!(why.contains("gone"), "{why}");
+    stage.silence("b");
+    let within = Duration::from_millis(300);
+    let silent = wait(a.cluster.ask(b.cluster.me(), json!(2), within));
+    let why = silent.expect_err("nobody answers").to_string();
+    assert!(why.contains("did not answer"), "{why}");
+}
+
+#[test]
+fn a_node_that_was_renamed_is_asked_under_its_new_number() {
+    let stage = Stage::new();
+    let a = stage.node("a", 3_000);
+    let b = stage.node("b", 3_000);
+    let number = a.cluster.me();
+    stage
+        .database
+        .run(&format!("SELECT strike_off({}, NULL, 0)", number.0));
+    stage.until("another number", || a.cluster.me() != number);
+    let answer = wait(b.cluster.ask(a.cluster.me(), json!(5), WITHIN));
+    assert_eq!(answer, Ok(json!({ "by": "a", "to": 5 })));
+}
