@@ -26,6 +26,7 @@
 mod client;
 mod connection;
 mod connector;
+pub mod database;
 mod dial;
 mod explain;
 mod identity;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::cluster::Shard;
 use posthaste_core::time::Span;
 use posthaste_store::{PageRequest, Replaced, Retention, Store, StoreError};
 use tokio::sync::watch;
@@ -11,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
+use crate::switchboard::Switchboard;
 use crate::vault::Vault;
 
 /// How many events are looked at in one step. A step is one transaction of a few milliseconds.
@@ -19,6 +21,8 @@ const TIDY_STEP: usize = 500;
 const BETWEEN_STEPS: Duration = Duration::from_millis(100);
 /// How long until the next round.
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
+/// How soon a node that is not the one to tidy looks whether it is.
+const UNTIL_MINE: Duration = Duration::from_secs(10);
 /// How many tenants or endpoints are read at once.
 const PAGE: usize = 250;
 
@@ -27,19 +31,27 @@ pub fn start(
     store: Arc<dyn Store>,
     clock: Clock,
     keep: Span,
+    switchboard: Arc<Switchboard>,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let retention = Retention {
         default: keep,
         step: TIDY_STEP,
     };
+    // Of several nodes one tidies: whoever owns the first shard.
+    let tidier = Shard::all().next().expect("there are shards");
     tokio::spawn(async move {
         loop {
-            let pause = match store.tidy(clock.wall(), retention).await {
-                Ok(tidied) if tidied.more => BETWEEN_STEPS,
-                Ok(_) => BETWEEN_ROUNDS,
-                Err(StoreError::Closed) => return,
-                Err(error) => {
+            let tidied = match switchboard.is_mine(tidier) {
+                true => Some(store.tidy(clock.wall(), retention).await),
+                false => None,
+            };
+            let pause = match tidied {
+                None => UNTIL_MINE,
+                Some(Ok(tidied)) if tidied.more => BETWEEN_STEPS,
+                Some(Ok(_)) => BETWEEN_ROUNDS,
+                Some(Err(StoreError::Closed)) => return,
+                Some(Err(error)) => {
                     tracing::warn!(%error, "what is old could not be removed; it is tried again later");
                     BETWEEN_ROUNDS
                 }

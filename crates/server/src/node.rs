@@ -5,6 +5,9 @@
 //!  stop:   API takes no more, engine begins no more ▸ requests are answered, flights come back and are
 //!          recorded ▸ store closes
 //! ```
+//!
+//! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
+//! shard is another node's as soon as nothing of it is under way.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,9 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::dispatcher::Limits;
+use posthaste_core::id::KeyId;
 use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
+use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{
     ApiKey, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
@@ -28,12 +33,19 @@ use tokio::time::timeout;
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
+use crate::config::Role;
+use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::observe::Observatory;
+use crate::orders::Messenger;
 use crate::replayer::Replayer;
 use crate::vault::{KeySource, Vault, VaultError};
 
+/// The id of the first admin key on a store that nodes share.
+const FIRST_SHARED_KEY: KeyId = KeyId(1);
+/// Where a master key stands that no configuration names.
+const IN_STORE: &str = "the database";
 /// How long the store may take to write what is left and close.
 const CLOSING_TIME: Duration = Duration::from_secs(30);
 
@@ -41,12 +53,14 @@ const CLOSING_TIME: Duration = Duration::from_secs(30);
 pub struct NodeSettings {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// The store's file.
-    pub store: PathBuf,
+    /// Where everything is kept.
+    pub store: Kept,
+    /// What it does for others on the same store.
+    pub role: Role,
     /// What the store is told.
     pub store_settings: StoreSettings,
-    /// Where the master keys come from.
-    pub master_keys: KeySource,
+    /// Where the master keys come from; nothing if nodes share one through their store.
+    pub master_keys: Option<KeySource>,
     /// How the API behaves; its egress rules are the sender's too.
     pub api: ApiSettings,
     /// Whose certificates are believed.
@@ -63,6 +77,14 @@ pub struct NodeSettings {
     pub retention: Span,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
+}
+
+/// Where everything is kept.
+pub enum Kept {
+    /// In a file of this node's own.
+    File(PathBuf),
+    /// In a database that nodes share.
+    Shared(Box<SharedStore>),
 }
 
 /// Why a node cannot start.
@@ -122,7 +144,8 @@ impl Node {
     pub async fn start(settings: NodeSettings) -> Result<Node, StartError> {
         let NodeSettings {
             listen,
-            store: path,
+            store: kept,
+            role,
             store_settings,
             master_keys,
             api: mut api_settings,
@@ -137,14 +160,15 @@ impl Node {
         let clock = Clock::system();
         // The vault first: should the process die in between, there is a key without data, and never
         // data without a key.
-        let vault = match Vault::open_or_create(master_keys) {
-            Ok(vault) => Arc::new(vault),
-            Err(error @ VaultError::Missing { .. }) => {
+        let vault = match (master_keys.map(Vault::open_or_create), &kept) {
+            (None, _) => None,
+            (Some(Ok(vault)), _) => Some(vault),
+            (Some(Err(error @ VaultError::Missing { .. })), Kept::File(path)) => {
                 // A file that is no store has no key to miss.
-                recognise(&path)?;
+                recognise(path)?;
                 return Err(error.into());
             }
-            Err(error) => return Err(error.into()),
+            (Some(Err(error)), _) => return Err(error.into()),
         };
         let listener = TcpListener::bind(listen).await;
         let listener = listener.map_err(|error| StartError::Listen {
@@ -156,7 +180,14 @@ impl Node {
         api_settings.egress_rules.own_sockets = vec![address];
 
         let engine = Engine::new();
-        let store = open(path, store_settings.clone(), &engine).await?;
+        let messenger = Arc::new(Messenger::new(engine.clone()));
+        let opening = Opening {
+            engine: &engine,
+            messenger: &messenger,
+            clock: &clock,
+        };
+        let (store, vault) = opening.open(kept, store_settings.clone(), vault).await?;
+        let vault = Arc::new(vault);
         let first_admin_key = match api_settings.admin_keys.is_empty() {
             true => make_first_admin_key(&*store, &clock).await?,
             false => None,
@@ -186,6 +217,7 @@ impl Node {
             limits,
             breaker,
             retry_after_cap,
+            lease: store.cluster().map(|cluster| cluster.lease()),
         };
         let mut sending = tokio::spawn({
             let engine = engine.clone();
@@ -198,7 +230,6 @@ impl Node {
         }
 
         let (stopping, stopped) = watch::channel(false);
-        let tidying = housekeeping::start(store.clone(), clock.clone(), retention, stopped.clone());
         let app = Arc::new(App::new(
             store.clone(),
             engine.clone(),
@@ -208,6 +239,14 @@ impl Node {
             chance::seed(),
             api_settings.clone(),
         ));
+        messenger.introduce(&app);
+        let tidying = housekeeping::start(
+            store.clone(),
+            app.clock.clone(),
+            retention,
+            app.switchboard.clone(),
+            stopped.clone(),
+        );
         let replayer = Replayer::new(
             store.clone(),
             app.clock.clone(),
@@ -216,11 +255,16 @@ impl Node {
                 let engine = engine.clone();
                 move |endpoint, due| engine.work(endpoint, due)
             }),
-        );
+        )
+        .shared_with(app.switchboard.clone());
         let replaying = tokio::spawn(replayer.run());
         let serving = tokio::spawn(async move {
             let stop = until(stopped);
-            api::serve::serve(listener, api::router(app), &api_settings, stop).await
+            let router = match role.answers() {
+                true => api::router(app),
+                false => api::probes_only(app),
+            };
+            api::serve::serve(listener, router, &api_settings, stop).await
         });
         Ok(Node {
             address,
@@ -270,8 +314,16 @@ impl Node {
         self.engine.calm_down();
         let in_flight = self.engine.flight_count();
         tracing::info!(in_flight, "stopping");
+        let retired = async {
+            // Others go on at once with whatever is not in flight here.
+            if let Some(cluster) = self.store.cluster()
+                && let Err(error) = cluster.retire().await
+            {
+                tracing::warn!(%error, "others will take over when the lease has ended");
+            }
+        };
         let drained = async {
-            let _ = self.serving.await;
+            let _ = tokio::join!(self.serving, retired);
             self.engine.shut_down().await;
         };
         if timeout(self.grace, drained).await.is_err() {
@@ -295,15 +347,64 @@ async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopping| *stopping).await;
 }
 
-async fn open(
-    path: PathBuf,
-    settings: StoreSettings,
-    engine: &Engine,
-) -> Result<Arc<dyn Store>, StartError> {
-    let hand_over = engine.hand_over();
-    let opening = spawn_blocking(move || SqliteStore::open(&path, settings, hand_over));
-    let store = opening.await.expect("opening does not panic")?;
-    Ok(Arc::new(store))
+/// What a store is opened with.
+struct Opening<'a> {
+    engine: &'a Engine,
+    messenger: &'a Arc<Messenger>,
+    clock: &'a Clock,
+}
+
+impl Opening<'_> {
+    /// Opens the store, and the vault if its key is in it.
+    async fn open(
+        self,
+        kept: Kept,
+        settings: StoreSettings,
+        vault: Option<Vault>,
+    ) -> Result<(Arc<dyn Store>, Vault), StartError> {
+        let hand_over = self.engine.hand_over();
+        match kept {
+            Kept::File(path) => {
+                let vault = vault.expect("a file has a key of its own");
+                let opening = spawn_blocking(move || SqliteStore::open(&path, settings, hand_over));
+                let store = opening.await.expect("opening does not panic")?;
+                Ok((Arc::new(store), vault))
+            }
+            Kept::Shared(shared) => {
+                let shared = shared.settings(self.clock);
+                let orders = self.messenger.clone();
+                let opening = spawn_blocking(move || {
+                    PostgresStore::open(shared, settings, hand_over, orders)
+                });
+                let store = opening.await.expect("opening does not panic")?;
+                let vault = shared_vault(&store, vault).await?;
+                Ok((Arc::new(store), vault))
+            }
+        }
+    }
+}
+
+/// The vault of nodes that share a store. Without a configured key they share one that is kept in it; with
+/// one, what was sealed before it was configured still opens.
+async fn shared_vault(
+    store: &PostgresStore,
+    configured: Option<Vault>,
+) -> Result<Vault, StartError> {
+    let kept = store.shared_master_keys().await?;
+    let text = match (configured, kept) {
+        (Some(vault), None) => return Ok(vault),
+        (Some(vault), Some(older)) => return Ok(vault.and_opens_with(&older, IN_STORE)?),
+        (None, Some(text)) => text,
+        (None, None) => store.offer_master_keys(Vault::fresh_text()).await?,
+    };
+    tracing::warn!(
+        "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
+    );
+    let source = KeySource::Text {
+        text,
+        origin: IN_STORE.to_owned(),
+    };
+    Ok(Vault::open_or_create(source)?)
 }
 
 /// Makes an admin key if there is none. Only its hash is stored.
@@ -320,8 +421,13 @@ async fn make_first_admin_key(
     }
     let key = chance::fresh_api_key();
     let now = clock.wall();
+    let is_shared = store.cluster().is_some();
     let made = ApiKey {
-        id: posthaste_core::id::Mint::new(chance::seed()).next(now),
+        id: match is_shared {
+            // Of several nodes that start at once, one makes it.
+            true => FIRST_SHARED_KEY,
+            false => posthaste_core::id::Mint::new(chance::seed()).next(now),
+        },
         tenant: None,
         name: "first".to_owned(),
         hash: chance::hash_key(&key),
@@ -329,6 +435,7 @@ async fn make_first_admin_key(
     };
     match store.create_key(now, made).await? {
         Insertion::Created => Ok(Some(key)),
+        Insertion::Taken if is_shared => Ok(None),
         Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => Err(
             StoreError::Unavailable("the first admin key could not be stored".to_owned()),
         ),

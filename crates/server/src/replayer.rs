@@ -6,17 +6,20 @@
 //! - replays take turns, so that a long one does not keep a short one waiting;
 //! - it sets a small number of deliveries going at a time and rests in between: what it sets going waits
 //!   in the lanes of its endpoints like everything else, and is paced there;
+//! - of several nodes that share a store, the owner of the shard of its id steps a replay;
 //! - while the store cannot write, it waits, longer each time up to a bound, and loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, ReplayId};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
+use crate::switchboard::Switchboard;
 
 /// How many deliveries one step sets going.
 pub const REPLAY_STEP: usize = 256;
@@ -28,6 +31,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// How often it looks for replays that nobody told it of.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
+/// The same among other nodes, whose replays may become this one's at any time.
+const LOOK_AROUND_SHARED: Duration = Duration::from_secs(5);
 
 /// Told when something is due for an endpoint now.
 pub type Work = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
@@ -38,6 +43,7 @@ pub struct Replayer {
     clock: Clock,
     bell: Arc<Notify>,
     work: Work,
+    switchboard: Option<Arc<Switchboard>>,
 }
 
 impl Replayer {
@@ -49,6 +55,31 @@ impl Replayer {
             clock,
             bell,
             work,
+            switchboard: None,
+        }
+    }
+
+    /// The same among other nodes: it steps what falls to this one.
+    pub fn shared_with(self, switchboard: Arc<Switchboard>) -> Replayer {
+        Replayer {
+            switchboard: Some(switchboard),
+            ..self
+        }
+    }
+
+    /// Whether this node is the one to step a replay.
+    fn is_mine(&self, replay: &ReplayId) -> bool {
+        let shard = Shard::of(EndpointId(replay.0));
+        let switchboard = self.switchboard.as_ref();
+        switchboard.is_none_or(|switchboard| switchboard.is_mine(shard))
+    }
+
+    /// How often it looks for replays that nobody told it of, or that have become its own.
+    fn look_around(&self) -> Duration {
+        let switchboard = self.switchboard.as_ref();
+        match switchboard.is_some_and(|switchboard| switchboard.is_shared()) {
+            true => LOOK_AROUND_SHARED,
+            false => LOOK_AROUND,
         }
     }
 
@@ -61,7 +92,7 @@ impl Replayer {
                 Ok(()) => {
                     wait = FIRST_WAIT;
                     // Whoever rang while a round was made is heard now.
-                    let _ = tokio::time::timeout(LOOK_AROUND, self.bell.notified()).await;
+                    let _ = tokio::time::timeout(self.look_around(), self.bell.notified()).await;
                 }
                 Err(StoreError::Closed) => return,
                 Err(
@@ -80,7 +111,8 @@ impl Replayer {
     /// that one that has just begun need not wait for those before it to end.
     async fn go_round(&self) -> Result<(), StoreError> {
         loop {
-            let running = self.store.running_replays().await?;
+            let mut running = self.store.running_replays().await?;
+            running.retain(|replay| self.is_mine(replay));
             if running.is_empty() {
                 return Ok(());
             }

@@ -60,6 +60,11 @@ impl Lease {
         }
     }
 
+    /// Whether it never ends.
+    pub fn is_endless(&self) -> bool {
+        self.end_by() == Tick(u64::MAX)
+    }
+
     /// It was renewed, or is given up.
     pub fn set(&self, begin_by: Tick, end_by: Tick) {
         self.begin_by.store(begin_by.0, Ordering::SeqCst);

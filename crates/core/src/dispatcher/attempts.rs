@@ -15,7 +15,7 @@ use crate::time::{Now, Timestamp};
 impl Dispatcher {
     /// Sends while there are places and somebody's turn has come.
     pub(super) fn take_turns(&mut self, now: Now, commands: &mut Vec<Command>) {
-        while self.phase == Phase::Running && self.flights.free() > 0 {
+        while self.phase == Phase::Running && !self.suspended && self.flights.free() > 0 {
             if self.trial.is_some_and(|trial| trial.at > now.tick) {
                 break;
             }

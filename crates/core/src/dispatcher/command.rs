@@ -111,6 +111,10 @@ pub enum Input {
     /// Every endpoint is another's already. What is under way is forgotten: nothing that becomes of it can
     /// be written down here.
     Lost,
+    /// Nothing may begin until [`Input::Resume`]: whether anything is still this node's is not known.
+    Suspend,
+    /// Everything goes on.
+    Resume,
     /// Time has passed.
     Tick,
     /// Begin nothing new; say [`Command::Drained`] when everything is back and recorded.

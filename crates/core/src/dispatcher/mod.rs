@@ -85,6 +85,8 @@ pub struct Dispatcher {
     limits: Limits,
     dice: Dice,
     phase: Phase,
+    /// Nothing may begin.
+    suspended: bool,
     lanes: Slab<Lane>,
     by_endpoint: FxHashMap<EndpointId, usize>,
     turns: Turns,
@@ -152,6 +154,7 @@ impl Dispatcher {
             limits,
             dice,
             phase: Phase::Running,
+            suspended: false,
             lanes: Slab::new(),
             by_endpoint: FxHashMap::default(),
             turns: Turns::default(),
@@ -205,6 +208,8 @@ impl Dispatcher {
             Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
             Input::Disown(endpoint) => self.disown(now, endpoint, commands),
             Input::Lost => self.lose_everything(),
+            Input::Suspend => self.suspended = true,
+            Input::Resume => self.suspended = false,
             Input::Tick => {}
             Input::Shutdown => {
                 if self.phase == Phase::Running {
@@ -230,6 +235,11 @@ impl Dispatcher {
             tick,
             wall: self.dues.earliest(),
         }
+    }
+
+    /// The endpoints it keeps in mind.
+    pub fn endpoints(&self) -> impl Iterator<Item = EndpointId> {
+        self.by_endpoint.keys().copied()
     }
 
     /// How many endpoints it keeps in mind.

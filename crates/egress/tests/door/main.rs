@@ -5,6 +5,7 @@
     reason = "tests stand on both sides of the door"
 )]
 
+mod database;
 mod floods;
 mod frames;
 mod fuzz;

@@ -4,14 +4,16 @@
 //! reaches everything, a tenant's key its tenant only: whatever else is asked for with it does not
 //! exist. Keys and tenants are remembered for a while, so that the common request reads nothing.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use posthaste_core::id::TenantId;
-use posthaste_store::{ApiKey, Tenant};
+use posthaste_store::{ApiKey, Change, Tenant};
 
 use super::App;
+use super::cache::{Cache, Moment};
 use super::code::Code;
 use super::pace::Meter;
 use super::problem::{Noun, Problem};
@@ -71,7 +73,7 @@ impl App {
             self.pace(meter)?;
             return Ok(Caller::Admin);
         }
-        let known = match self.keys.find(&hash) {
+        let known = match self.recall(&self.keys, &hash) {
             Ok(known) => known,
             Err(asked) => {
                 let stored = self.store.key(hash).await?;
@@ -91,6 +93,18 @@ impl App {
                 let tenant = tenant.clone();
                 Ok(Caller::Tenant(known, tenant))
             }
+        }
+    }
+
+    /// What is remembered, unless other nodes may have changed it unheard.
+    fn recall<K: Hash + Eq + Clone, V: Clone>(
+        &self,
+        cache: &Cache<K, V>,
+        key: &K,
+    ) -> Result<V, Moment> {
+        match self.switchboard.is_informed() {
+            true => cache.find(key),
+            false => Err(cache.moment()),
         }
     }
 
@@ -118,7 +132,7 @@ impl App {
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
             Caller::Tenant(..) => return Err(Problem::missing(Noun::Tenant)),
         };
-        let asked = match self.tenants.find(&id) {
+        let asked = match self.recall(&self.tenants, &id) {
             Ok(known) => return Ok(known),
             Err(asked) => asked,
         };
@@ -149,6 +163,30 @@ impl App {
     /// Forgets a tenant that was changed.
     pub fn forget_tenant(&self, tenant: &TenantId) {
         self.tenants.forget(|id, _| id == tenant);
+    }
+
+    /// Forgets what another node changed, or this one.
+    pub fn heard(&self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Tenant(tenant) => {
+                    self.forget_tenant(tenant);
+                    // With a tenant that is deleted its keys are revoked.
+                    self.forget_keys(|key| key.tenant.as_ref() == Some(tenant));
+                }
+                Change::Key(hash) => self.keys.forget(|known, _| known == hash),
+                Change::Replay(_) => self.replay_bell.notify_one(),
+                // Nothing is remembered of endpoints here.
+                Change::Endpoint(_) => {}
+            }
+        }
+    }
+
+    /// Forgets everything: changes may have been missed.
+    pub fn forget_all(&self) {
+        self.tenants.forget(|_, _| true);
+        self.keys.forget(|_, _| true);
+        self.replay_bell.notify_one();
     }
 
     /// Forgets the keys that `revoked` says yes to.

@@ -2,7 +2,8 @@
 //!
 //! A cache never outlives a change made through this process: whoever writes calls
 //! [`Cache::forget`] after the commit and before the answer, and what was read before that moment is
-//! not put in after it. It holds a bounded number of things, and drops those not used for longest,
+//! not put in after it. What other nodes change is forgotten when the store tells of it, and nothing is
+//! believed while it may not be able to. It holds a bounded number of things, and drops those not used for longest,
 //! in two halves: what is used moves to the younger, and when that is full the older goes.
 
 use std::hash::Hash;
@@ -62,6 +63,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
             }
             None => Err(Moment(halves.generation)),
         }
+    }
+
+    /// The moment to hand in with what the store says, whatever is known.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.lock().generation)
     }
 
     /// Puts in what the store said, unless something was forgotten since it was asked.

@@ -18,8 +18,6 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{AttemptEntry, StoredDelivery};
 use serde::{Serialize, Serializer};
 
-use super::App;
-
 /// Something written as it prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown<T>(pub T);
@@ -30,13 +28,8 @@ impl<T: Display> Serialize for Shown<T> {
     }
 }
 
-/// The status of a delivery, as of now.
-pub(super) fn status_now(app: &App, stored: &StoredDelivery) -> Status {
-    let in_flight = app.engine.is_in_flight(stored.delivery.id());
-    status_of(stored, in_flight)
-}
-
-fn status_of(stored: &StoredDelivery, in_flight: bool) -> Status {
+/// The status of a delivery that is being sent right now, or is not.
+pub(super) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
     let status = stored.shown_status();
     if in_flight && !status.is_terminal() {
         Status::InProgress
@@ -110,7 +103,7 @@ impl DeliveryView {
     pub fn brief(stored: &StoredDelivery, in_flight: bool, policy: &RetryPolicy) -> DeliveryView {
         let facts = stored.delivery.facts();
         let state = stored.delivery.state();
-        let status = status_of(stored, in_flight);
+        let status = status_now(stored, in_flight);
         let wanted_at = match status {
             Status::Pending | Status::Retrying => stored.delivery.wanted_at(),
             Status::Held

@@ -1,6 +1,7 @@
 //! The figures for Prometheus.
 //!
-//! They tell of no tenant, so they need no key. What cannot be asked at the moment is left at zero: a
+//! They are those of this node, but for what the store counts, which every node tells. They tell of no
+//! tenant, so they need no key. What cannot be asked at the moment is left at zero: a
 //! scrape of a server in trouble is worth more than none.
 
 use std::time::Duration;
@@ -68,5 +69,7 @@ async fn gauges(app: &App) -> Gauges {
         breakers_probing: breakers.probing as u64,
         dead_letters: counts.dead_letters,
         retrying_over_24h: retrying_over_24h(app, None).await.unwrap_or_default(),
+        shards: app.switchboard.shards_owned() as u64,
+        nodes: app.switchboard.node_count() as u64,
     }
 }

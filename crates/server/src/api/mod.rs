@@ -54,12 +54,13 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::observe::Observatory;
+use crate::switchboard::Switchboard;
 use crate::vault::Vault;
 use auth::{KnownKey, KnownTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use cache::Cache;
 use pace::Meter;
 
-pub use routes::router;
+pub use routes::{probes_only, router};
 pub use settings::ApiSettings;
 
 /// What the API is made of.
@@ -68,6 +69,8 @@ pub struct App {
     pub store: Arc<dyn Store>,
     /// What sends.
     pub engine: Engine,
+    /// What finds whoever sends to an endpoint.
+    pub switchboard: Arc<Switchboard>,
     /// What seals.
     pub vault: Arc<Vault>,
     /// What counts and measures.
@@ -97,9 +100,16 @@ impl App {
         settings: ApiSettings,
     ) -> App {
         let admin_keys = settings.admin_keys.iter();
+        let switchboard = Switchboard::new(
+            engine.clone(),
+            observe.clone(),
+            clock.clone(),
+            store.cluster(),
+        );
         App {
             store,
             engine,
+            switchboard: Arc::new(switchboard),
             vault,
             observe,
             clock,

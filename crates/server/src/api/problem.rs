@@ -265,6 +265,11 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
         match error {
             EngineError::Stopped => Problem::shutting_down(),
+            EngineError::Elsewhere => Problem::new(
+                Code::Unavailable,
+                "The node that sends to this endpoint could not be reached, or it is changing hands. Nothing was acknowledged; send it again shortly.",
+            )
+            .after(SHORT_WAIT),
             EngineError::Store(error) => error.into(),
         }
     }

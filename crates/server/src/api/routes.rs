@@ -9,6 +9,7 @@ use http::Request;
 
 use super::App;
 use super::call;
+use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
@@ -36,17 +37,32 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 
 /// The router: every route, and a problem for whatever is none.
 pub fn router(app: Arc<App>) -> Router {
-    let mut router = Router::new();
     let mut paths: Vec<&'static str> = Vec::new();
     for route in all() {
         if !paths.contains(&route.path) {
             paths.push(route.path);
         }
     }
+    serving(&app, &paths).fallback(|| async { Problem::missing(Noun::Path).into_response() })
+}
+
+/// What a node answers that only sends.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// The router of a node that only sends: whether it is well, and its figures.
+pub fn probes_only(app: Arc<App>) -> Router {
+    serving(&app, &PROBES).fallback(|| async {
+        let detail = "This node only sends: its role is \"worker\". Ask one whose role is \"api\" or \"all\".";
+        Problem::new(Code::NotFound, detail).into_response()
+    })
+}
+
+fn serving(app: &Arc<App>, paths: &[&'static str]) -> Router {
+    let mut router = Router::new();
     for path in paths {
-        router = router.route(path, at_path(&app, path));
+        router = router.route(path, at_path(app, path));
     }
-    router.fallback(|| async { Problem::missing(Noun::Path).into_response() })
+    router
 }
 
 /// Every method of one path.

@@ -335,8 +335,9 @@ async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
         if under_way.len() >= SHUT_AT_ONCE {
             first_error = first_error.and(joined(under_way.join_next().await));
         }
-        let engine = app.engine.clone();
-        under_way.spawn(async move { engine.stand(endpoint, Standing::Deleted, None).await });
+        let switchboard = app.switchboard.clone();
+        let shut = async move { switchboard.stand(endpoint, Standing::Deleted, None).await };
+        under_way.spawn(shut);
     }
     while !under_way.is_empty() {
         first_error = first_error.and(joined(under_way.join_next().await));

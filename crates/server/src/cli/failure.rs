@@ -72,6 +72,8 @@ pub enum Failure {
     Unprepared(io::Error),
     /// The server cannot start.
     NotStarted(StartError),
+    /// The store is no file: it is a database at this URL.
+    NoFile(String),
     /// The store cannot be copied.
     NotCopied(OpenError),
     /// The master keys cannot be changed.
@@ -98,6 +100,7 @@ impl Failure {
             | Failure::Malformed { .. }
             | Failure::Mistaken { .. }
             | Failure::Misconfigured(_)
+            | Failure::NoFile(_)
             | Failure::Roots(_) => 2,
             Failure::Unwritable { .. }
             | Failure::Unprintable(_)
@@ -145,6 +148,10 @@ impl fmt::Display for Failure {
             Failure::Roots(why) => f.write_str(why),
             Failure::Unprepared(error) => write!(f, "this machine does not let us begin: {error}"),
             Failure::NotStarted(error) => error.fmt(f),
+            Failure::NoFile(url) => write!(
+                f,
+                "{url} is a PostgreSQL database and no file: copy it with pg_dump, or as its operator does"
+            ),
             Failure::NotCopied(error) => error.fmt(f),
             Failure::NotRotated(error) => error.fmt(f),
             Failure::Hurried => f.write_str(

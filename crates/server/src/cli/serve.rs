@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::time::Span;
 use posthaste_store::StoreSettings;
+use posthaste_store::postgres::ServerUrl;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -14,8 +15,9 @@ use super::serve_args::ServeArgs;
 use crate::chance;
 use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
+use crate::database::SharedStore;
 use crate::logging;
-use crate::node::{Node, NodeSettings};
+use crate::node::{Kept, Node, NodeSettings};
 
 /// A signal that follows another so closely says the same: `timeout` and some supervisors send it to the
 /// process and then to its group, and a terminal to everything that runs in it.
@@ -80,10 +82,11 @@ pub fn runtime() -> Result<Runtime, Failure> {
 
 /// What a node needs, taken from the configuration.
 pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
-    let StoreLocation::Sqlite(store) = &config.store;
+    config.check_role().map_err(Failure::Misconfigured)?;
     Ok(NodeSettings {
         listen: config.listen,
-        store: store.clone(),
+        store: kept(config),
+        role: config.role,
         store_settings: StoreSettings {
             default_policy: config.retry_policy.clone(),
             ..StoreSettings::new(chance::seed())
@@ -98,6 +101,28 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         retention: config.retention,
         grace: duration(config.grace),
     })
+}
+
+/// Where everything is kept. A password that the URL lacks is taken from where PostgreSQL's own programs
+/// look for it.
+fn kept(config: &Config) -> Kept {
+    let with_password = |server: &ServerUrl| match std::env::var("PGPASSWORD") {
+        Ok(password) if !password.is_empty() => server.clone().or_password(&password),
+        Ok(_) | Err(_) => server.clone(),
+    };
+    match &config.store {
+        StoreLocation::Sqlite(path) => Kept::File(path.clone()),
+        StoreLocation::Postgres(url) => {
+            let listen = config.store_listen.as_ref();
+            Kept::Shared(Box::new(SharedStore {
+                server: with_password(url.server()),
+                listen: listen.map(|url| with_password(url.server())),
+                role: config.role,
+                lease: config.lease,
+                connections: config.store_connections,
+            }))
+        }
+    }
 }
 
 fn duration(span: Span) -> Duration {

@@ -12,6 +12,7 @@ pub const SERVE_EXAMPLES: &str = "\
 Examples:
   posthaste serve
   posthaste serve --listen 0.0.0.0:8420 --store sqlite:/var/lib/posthaste/posthaste.db
+  posthaste serve --store postgres://posthaste@db.example/posthaste --role worker
   posthaste serve --allow-network 127.0.0.0/8 --allow-http
   posthaste serve --config posthaste.toml --set limits.connections=500
 
@@ -31,9 +32,14 @@ pub struct ServeArgs {
     /// [env: POSTHASTE_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// Where events and deliveries are kept [default: sqlite:posthaste.db] [env: POSTHASTE_STORE]
+    /// Where events and deliveries are kept: sqlite:FILE, or postgres://… for several nodes
+    /// [default: sqlite:posthaste.db] [env: POSTHASTE_STORE]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+    /// What this node does for others on the same database: api answers requests, worker sends, all
+    /// does both [default: all] [env: POSTHASTE_ROLE]
+    #[arg(long, value_name = "all|api|worker")]
+    pub role: Option<String>,
     /// A key that reaches everything; without one the first start makes one and prints it once. Others
     /// on this machine may see flags: the variable is safer [env: POSTHASTE_ADMIN_KEY]
     #[arg(long, value_name = "KEY")]
@@ -76,6 +82,7 @@ impl ServeArgs {
         let flags = [
             ("listen", self.listen.clone()),
             ("store", self.store.clone()),
+            ("role", self.role.clone()),
             ("admin_key", self.admin_key.clone()),
             ("master_key_file", self.master_key_file.clone()),
             ("allow_network", networks),

@@ -20,7 +20,9 @@ Examples:
 The server may run. Everything it answered before the backup began is in the copy. Secrets in it are
 sealed: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, somewhere else.
 To restore, stop the server and put the copy where the store was, with no -wal and -shm files
-beside.";
+beside.
+
+A PostgreSQL database is copied with its own tools, such as pg_dump.";
 
 /// `backup`.
 #[derive(Debug, Args)]
@@ -43,7 +45,10 @@ pub struct BackupArgs {
 
 /// Copies the store.
 pub fn backup(args: &BackupArgs) -> Result<(), Failure> {
-    let StoreLocation::Sqlite(from) = &args.store;
+    let from = match &args.store {
+        StoreLocation::Sqlite(from) => from,
+        StoreLocation::Postgres(url) => return Err(Failure::NoFile(url.to_string())),
+    };
     let bar = progress::bar(0, "bytes copied");
     let copied = sqlite::backup(from, &args.file, |done, total| {
         bar.set_length(total);

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod layer;
 mod read;
+mod role;
 mod secret;
 mod settings;
 mod store;
@@ -32,12 +33,14 @@ use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
 use posthaste_core::time::Span;
 use posthaste_egress::{Proxy, Roots};
+use posthaste_store::postgres::DEFAULT_LEASE;
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
+pub use role::Role;
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
-pub use store::StoreLocation;
+pub use store::{DatabaseUrl, StoreLocation};
 
 use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
 use crate::chance::hash_key;
@@ -55,6 +58,14 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where events and deliveries are kept.
     pub store: StoreLocation,
+    /// What this node does for the others on the same store.
+    pub role: Role,
+    /// How long a node's silence is borne before its work is another's.
+    pub lease: Span,
+    /// Where notices are listened for, if not where the store is.
+    pub store_listen: Option<DatabaseUrl>,
+    /// How many connections read from a database.
+    pub store_connections: u32,
     /// A key that reaches everything. Without one the first start makes one.
     pub admin_key: Option<Secret>,
     /// What secrets are sealed with.
@@ -193,6 +204,10 @@ impl Default for Config {
         Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)),
             store: StoreLocation::default(),
+            role: Role::default(),
+            lease: DEFAULT_LEASE,
+            store_listen: None,
+            store_connections: 3,
             admin_key: None,
             master_key: MasterKey::BesideStore,
             egress: EgressRules::default(),
@@ -264,16 +279,44 @@ impl Config {
         }
     }
 
-    /// What to open the vault with. Ask before the database is opened, and so made.
-    pub fn key_source(&self) -> KeySource {
-        let StoreLocation::Sqlite(database) = &self.store;
-        match &self.master_key {
-            MasterKey::Text { text, origin } => KeySource::Text {
+    /// Whether this node can have its role on its store.
+    pub fn check_role(&self) -> Result<(), ConfigError> {
+        let mut error = ConfigError::default();
+        let alone = matches!(self.store, StoreLocation::Sqlite(_));
+        if alone && self.role != Role::All {
+            error.note(
+                "role",
+                format!(
+                    "is \"{}\", which is for nodes that share a PostgreSQL database: a SQLite file has one \
+                     server, which does everything",
+                    self.role
+                ),
+            );
+        }
+        error.unless_empty(())
+    }
+
+    /// What to open the vault with; nothing if nodes share a key through their store. Ask before a file is
+    /// opened, and so made.
+    pub fn key_source(&self) -> Option<KeySource> {
+        match (&self.master_key, &self.store) {
+            (MasterKey::Text { text, origin }, _) => Some(KeySource::Text {
                 text: text.reveal().to_owned(),
                 origin: origin.clone(),
-            },
-            MasterKey::File(path) => KeySource::for_database(path.clone(), database),
-            MasterKey::BesideStore => KeySource::for_database(key_file_beside(database), database),
+            }),
+            (MasterKey::File(path), StoreLocation::Sqlite(database)) => {
+                Some(KeySource::for_database(path.clone(), database))
+            }
+            // Which node comes first is chance, so none of them makes a file that the others lack.
+            (MasterKey::File(path), StoreLocation::Postgres(_)) => Some(KeySource::File {
+                path: path.clone(),
+                may_create: false,
+            }),
+            (MasterKey::BesideStore, StoreLocation::Sqlite(database)) => {
+                let beside = key_file_beside(database);
+                Some(KeySource::for_database(beside, database))
+            }
+            (MasterKey::BesideStore, StoreLocation::Postgres(_)) => None,
         }
     }
 

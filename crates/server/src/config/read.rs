@@ -20,6 +20,12 @@ use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimi
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
+/// A lease must outlast a few lost beats, which come once a second.
+const MIN_LEASE: Span = Span::from_secs(3);
+/// Nobody waits longer for the work of a node that has died.
+const MAX_LEASE: Span = Span::from_mins(5);
+/// More than one database serves well.
+const MAX_STORE_CONNECTIONS: u32 = 64;
 /// How many networks a list may name.
 const MAX_NETWORKS: usize = 1_000;
 /// How many ports or ranges of ports a list may name.
@@ -56,6 +62,12 @@ impl Config {
         };
         set(&mut self.listen, parsed(&mut fields, "listen", read_listen));
         set(&mut self.store, parsed(&mut fields, "store", str::parse));
+        set(&mut self.role, parsed(&mut fields, "role", str::parse));
+        set(&mut self.lease, fields.span("lease", MIN_LEASE, MAX_LEASE));
+        let listen = parsed(&mut fields, "store_listen", str::parse);
+        self.store_listen = listen.or(self.store_listen.take());
+        let connections = fields.count("store_connections", 1, MAX_STORE_CONNECTIONS);
+        set(&mut self.store_connections, connections);
         let admin_key = parsed(&mut fields, "admin_key", read_admin_key);
         self.admin_key = admin_key.or(self.admin_key.take());
         set(&mut self.master_key, read_master_key(&mut fields, origin));

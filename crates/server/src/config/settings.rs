@@ -53,6 +53,10 @@ const fn plain(key: &'static str, kind: Kind) -> Setting {
 pub const SETTINGS: &[Setting] = &[
     flagged("listen", Text),
     flagged("store", Text),
+    flagged("role", Text),
+    plain("lease", Text),
+    plain("store_listen", Text),
+    plain("store_connections", Count),
     flagged("admin_key", Text),
     plain("master_key", Text),
     flagged("master_key_file", Text),

@@ -4,11 +4,67 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use posthaste_store::postgres::{ServerUrl, ServerUrlError};
+
+use super::Secret;
+
 /// Where events and deliveries are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreLocation {
     /// In a SQLite file on this machine.
     Sqlite(PathBuf),
+    /// In a PostgreSQL database, which several nodes may share.
+    Postgres(Box<DatabaseUrl>),
+}
+
+/// Where a database is, and as whom one speaks to it. Its password is never shown.
+#[derive(Clone)]
+pub struct DatabaseUrl {
+    text: Secret,
+    server: ServerUrl,
+}
+
+impl DatabaseUrl {
+    /// The server that it names.
+    pub fn server(&self) -> &ServerUrl {
+        &self.server
+    }
+
+    /// As it was written, with a password if it has one.
+    pub fn reveal(&self) -> &str {
+        self.text.reveal()
+    }
+}
+
+impl PartialEq for DatabaseUrl {
+    fn eq(&self, other: &DatabaseUrl) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for DatabaseUrl {}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.server, f)
+    }
+}
+
+impl FromStr for DatabaseUrl {
+    type Err = ServerUrlError;
+
+    fn from_str(text: &str) -> Result<DatabaseUrl, ServerUrlError> {
+        Ok(DatabaseUrl {
+            server: text.parse()?,
+            text: Secret::new(text),
+        })
+    }
 }
 
 impl Default for StoreLocation {
@@ -19,16 +75,21 @@ impl Default for StoreLocation {
 
 impl fmt::Display for StoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StoreLocation::Sqlite(path) = self;
-        write!(f, "sqlite:{}", path.display())
+        match self {
+            StoreLocation::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            StoreLocation::Postgres(url) => write!(f, "{url}"),
+        }
     }
 }
 
 /// Why a text does not name a store. It never repeats the text, which may hold a password.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreLocationError {
     /// Nothing known.
-    #[error("must be \"sqlite:\" and a path, such as \"sqlite:/var/lib/posthaste/posthaste.db\"")]
+    #[error(
+        "must be \"sqlite:\" and a path, such as \"sqlite:/var/lib/posthaste/posthaste.db\", or a URL such \
+         as \"postgres://user@host:5432/database\""
+    )]
     Form,
     /// Written as a URL.
     #[error(
@@ -42,9 +103,9 @@ pub enum StoreLocationError {
          \"sqlite:posthaste.db\""
     )]
     Memory,
-    /// Known, and still to come.
-    #[error("PostgreSQL is not in this version: use \"sqlite:\" and a path")]
-    Postgres,
+    /// A URL that leads nowhere.
+    #[error(transparent)]
+    Postgres(#[from] ServerUrlError),
 }
 
 impl FromStr for StoreLocation {
@@ -55,7 +116,7 @@ impl FromStr for StoreLocation {
             .iter()
             .any(|scheme| text.starts_with(scheme));
         if is_postgres {
-            return Err(StoreLocationError::Postgres);
+            return Ok(StoreLocation::Postgres(Box::new(text.parse()?)));
         }
         match text.strip_prefix("sqlite:") {
             None | Some("") => Err(StoreLocationError::Form),
@@ -101,11 +162,28 @@ mod tests {
             ("sqlite://posthaste.db", Slashes),
             ("sqlite:///posthaste.db", Slashes),
             ("sqlite::memory:", Memory),
-            ("postgres://u:hunter2@db/x", Postgres),
-            ("postgresql://u:hunter2@db/x", Postgres),
         ] {
             assert_eq!(text.parse::<StoreLocation>(), Err(error), "{text}");
-            assert!(!error.to_string().contains("hunter2"));
+        }
+        for text in [
+            "postgres://u:hunter2@db:port/x",
+            "postgres://u:hunter2@db/x?sslmode=perhaps",
+            "postgres://u:hunter2@db/x?application=hooks",
+            "postgresql:hunter2",
+        ] {
+            let error = text.parse::<StoreLocation>().expect_err(text).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_database_is_named_by_its_url_and_shown_without_its_password() {
+        for scheme in ["postgres", "postgresql"] {
+            let text = format!("{scheme}://u:hunter2@db.example/hooks");
+            let location: StoreLocation = text.parse().expect("a URL");
+            assert_eq!(location.to_string(), "postgres://u@db.example:5432/hooks");
+            assert!(!format!("{location:?}").contains("hunter2"));
+            assert_eq!(text.parse(), Ok(location));
         }
     }
 }

@@ -298,6 +298,29 @@ impl Cards {
         false
     }
 
+    /// Forgets what is known of endpoints that are no longer ours. What a reading under way brings is
+    /// of no use either.
+    pub(super) fn forget_where(&mut self, gone: impl Fn(EndpointId) -> bool) {
+        self.entries.retain(|endpoint, entry| {
+            if !gone(*endpoint) {
+                return true;
+            }
+            entry.card = None;
+            entry.again = entry.reading;
+            entry.reading
+        });
+    }
+
+    /// Takes note that a reading has ended of which nobody needs to know.
+    pub(super) fn drop_reading(&mut self, endpoint: EndpointId) {
+        self.entries.remove(&endpoint);
+    }
+
+    /// Every endpoint that is at hand or being read.
+    pub(super) fn all(&self) -> Vec<EndpointId> {
+        self.entries.keys().copied().collect()
+    }
+
     /// Those of a tenant's endpoints that are at hand, and those being read, which may be its.
     pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<EndpointId> {
         let theirs = |entry: &Entry| {

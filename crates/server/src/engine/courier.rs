@@ -10,15 +10,16 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use posthaste_core::classify::{Fault, HttpStatus, Outcome};
 use posthaste_core::dispatcher::{Attempt, Finish, Ticket};
-use posthaste_core::id::TenantId;
+use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
-use posthaste_egress::{Client, Report, Request};
-use posthaste_store::{AttemptDetail, Content, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
+use posthaste_egress::{Client, Permit, Report, Request};
+use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
 use super::cards::{Card, House, Outfit, Unfit};
 use super::complaint::Complaints;
 use super::echo::Told;
+use super::holdings::{Hold, Holdings};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
 use super::tokens::{Absent, Lent, Missing, Tokens};
@@ -57,6 +58,10 @@ pub(super) struct Depot {
     pub(super) inbox: Arc<Inbox>,
     pub(super) clock: Clock,
     pub(super) complaints: Mutex<Complaints>,
+    /// What is this node's to send.
+    pub(super) holdings: Holdings,
+    /// Until when.
+    pub(super) lease: Lease,
 }
 
 /// One attempt to be made, with what is at hand for it.
@@ -81,6 +86,39 @@ impl Drop for Promise {
 }
 
 impl Depot {
+    /// Whether what this node owns is certainly still its own.
+    pub(super) fn holds_lease(&self) -> bool {
+        self.clock.now().tick < self.lease.end_by()
+    }
+
+    /// Says, when it is asked, whether an endpoint has been this node's from now until then.
+    pub(super) fn ours_until_now(
+        self: &Arc<Depot>,
+        endpoint: EndpointId,
+    ) -> impl Fn() -> bool + use<> {
+        let (depot, then) = (self.clone(), self.holdings.of_endpoint(endpoint));
+        move || {
+            let same = match (then, depot.holdings.of_endpoint(endpoint)) {
+                (Hold::Not, _) | (_, Hold::Not) => false,
+                (Hold::Ours(then) | Hold::Leaving(then), Hold::Ours(now) | Hold::Leaving(now)) => {
+                    then == now
+                }
+            };
+            same && depot.holds_lease()
+        }
+    }
+
+    /// What a request asks just before it begins.
+    fn permit(self: &Arc<Depot>) -> Option<Permit> {
+        if self.lease.is_endless() {
+            return None;
+        }
+        let depot = self.clone();
+        Some(Permit::new(move || {
+            depot.clock.now().tick < depot.lease.begin_by()
+        }))
+    }
+
     /// Makes the attempt.
     pub(super) async fn run(self: Arc<Depot>, errand: Errand) {
         let mut promise = Promise {
@@ -116,7 +154,7 @@ impl Depot {
         }
     }
 
-    async fn deliver(&self, errand: Errand) -> Result<Return, String> {
+    async fn deliver(self: &Arc<Depot>, errand: Errand) -> Result<Return, String> {
         let Errand {
             attempt,
             card,
@@ -168,7 +206,7 @@ impl Depot {
             keep_bytes: None,
             // One limit covers the token and the delivery.
             time_limit: card.time_limit.saturating_sub(waited),
-            permit: None,
+            permit: self.permit(),
         };
         let report = self.client.send(request).await;
         let mut report = report.map_err(|fault| fault.to_string())?;

@@ -4,11 +4,14 @@
 //! nothing is sent. So it must come to hold on disk too, however often the store must be asked; and
 //! whoever reads the endpoint before that must not believe what he reads.
 
+use std::sync::Arc;
+
+use posthaste_core::cluster::Shard;
 use posthaste_core::dispatcher::Introduction;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, Standing};
 use posthaste_store::{DisabledReason, StoreError};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::sleep;
 
 use super::courier::Depot;
@@ -49,7 +52,7 @@ impl Decrees {
     /// Writes a decree down and answers those who asked for it, unless another has taken its place.
     pub(super) fn proclaim(
         &self,
-        depot: &Depot,
+        depot: &Arc<Depot>,
         endpoint: EndpointId,
         number: u64,
         petitions: Vec<Petition>,
@@ -66,7 +69,7 @@ impl Decrees {
         let written = depot
             .store
             .set_standing(now, endpoint, standing, reason, health);
-        let inbox = depot.inbox.clone();
+        let (inbox, still_ours) = (depot.inbox.clone(), depot.ours_until_now(endpoint));
         tokio::spawn(async move {
             let result = written.await.map(|_| ());
             inbox.put(Message::Stood {
@@ -74,7 +77,12 @@ impl Decrees {
                 decree: number,
                 result: result.clone(),
             });
-            let answer = result.map_err(EngineError::Store);
+            // Had another node owned it by the time this was on disk, it would not have heard of it.
+            let answer = match result {
+                Ok(()) if still_ours() => Ok(()),
+                Ok(()) => Err(EngineError::Elsewhere),
+                Err(error) => Err(EngineError::Store(error)),
+            };
             for petition in petitions {
                 // Whoever has gone away does not mind.
                 let _ = petition.reply.send(answer.clone());
@@ -110,6 +118,17 @@ impl Decrees {
                 false
             }
         }
+    }
+
+    /// Whether a decree about an endpoint of these shards is not on disk yet.
+    pub(super) fn any_in(&self, shards: &FxHashSet<Shard>) -> bool {
+        let mut endpoints = self.latest.keys();
+        endpoints.any(|endpoint| shards.contains(&Shard::of(*endpoint)))
+    }
+
+    /// Nothing is this node's to decree any more.
+    pub(super) fn forget_all(&mut self) {
+        self.latest.clear();
     }
 
     /// What is on its way to the disk is newer than what was read from it.

@@ -7,6 +7,7 @@ use posthaste_core::dispatcher::{Attempt, Finish, Input, Record, Ticket};
 use posthaste_core::id::{DeliveryId, TenantId};
 use posthaste_core::time::Now;
 use posthaste_store::{AttemptDetail, StoreError, Written};
+use tokio::task::AbortHandle;
 
 use super::chronicle::Story;
 use super::courier::{Errand, Return};
@@ -27,9 +28,18 @@ pub(super) struct Flight {
     /// What there is to tell once it is on disk. Nothing while it is under way, nor of one that is
     /// being called off.
     story: Option<Story>,
+    /// Ends it, while it is being sent.
+    task: Option<AbortHandle>,
 }
 
 impl Flight {
+    /// Ends it, if it is still being sent: it comes back as a fault of ours.
+    pub(super) fn cut_off(&self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+
     fn new(tenant: Option<TenantId>, delivery: DeliveryId) -> Flight {
         Flight {
             tenant,
@@ -39,6 +49,7 @@ impl Flight {
             received: None,
             first_byte_at: None,
             story: None,
+            task: None,
         }
     }
 }
@@ -54,13 +65,15 @@ impl Shell {
         };
         let mut flight = Flight::new(None, attempt.delivery);
         flight.received = goods.as_ref().and_then(|goods| goods.received);
-        self.flights.insert(attempt.ticket, flight);
+        let ticket = attempt.ticket;
         let errand = Errand {
             attempt,
             card: self.cards.current(attempt.endpoint),
             goods,
         };
-        tokio::spawn(self.depot.clone().run(errand));
+        let task = tokio::spawn(self.depot.clone().run(errand));
+        flight.task = Some(task.abort_handle());
+        self.flights.insert(ticket, flight);
     }
 
     pub(super) fn returned(&mut self, returned: Return) {
@@ -79,11 +92,14 @@ impl Shell {
                     flight.latency = latency;
                     flight.tenant = tenant;
                     flight.first_byte_at = first_byte_at;
+                    flight.task = None;
                 }
             }
             Finish::OurFault => {
-                self.chronicle.not_made();
-                self.land(ticket);
+                // What was lost with the lease is nobody's any more.
+                if self.land(ticket).is_some() {
+                    self.chronicle.not_made();
+                }
             }
         }
         self.hear(Input::Finished { ticket, finish });
@@ -174,8 +190,12 @@ impl Shell {
                     .answer_cancel(flight.delivery, &Ok(Cancelled::Done));
             }
             (None, Written::Superseded) => {
-                self.waiting
-                    .answer_cancel(flight.delivery, &Ok(Cancelled::Ended));
+                // Either it had ended, or this node was not the one to ask any more.
+                let answer = match self.depot.holds_lease() {
+                    true => Ok(Cancelled::Ended),
+                    false => Err(EngineError::Elsewhere),
+                };
+                self.waiting.answer_cancel(flight.delivery, &answer);
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use posthaste_core::dispatcher::{BreakerCensus, Input, LaneView};
+use posthaste_core::cluster::Shard;
+use posthaste_core::dispatcher::{BreakerCensus, LaneView};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{DisabledReason, HandOver, StoreError};
+use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{oneshot, watch};
 
@@ -42,6 +43,9 @@ pub enum EngineError {
     /// It is shutting down.
     #[error("the server is shutting down")]
     Stopped,
+    /// Another node owns it, or nobody does: that one is to be asked.
+    #[error("another node owns it")]
+    Elsewhere,
     /// What was asked for could not be written down.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -113,8 +117,37 @@ impl Engine {
 
     /// Something due at `due` was put on disk for an endpoint by other means than accepting it.
     pub fn work(&self, endpoint: EndpointId, due: Timestamp) {
-        let work = Input::Work { endpoint, due };
-        self.shared.inbox.put(Message::Hear(work));
+        self.heard_of_work(vec![(endpoint, due)]);
+    }
+
+    /// Another node put something on disk for endpoints of this one.
+    pub fn heard_of_work(&self, work: Vec<(EndpointId, Timestamp)>) {
+        self.shared.inbox.put(Message::Work(work));
+    }
+
+    /// Shards are this node's from now on.
+    pub fn granted(&self, shards: Vec<Shard>) {
+        self.shared.inbox.put(Message::Granted(shards));
+    }
+
+    /// Shards are to be given up: nothing more begins for them, and `done` is called when nothing of them
+    /// is under way. Once the engine has ended that is so at once.
+    pub fn recalled(&self, shards: Vec<Shard>, done: Done<()>) {
+        if self.phase() == Phase::Stopped {
+            done(Ok(()));
+            return;
+        }
+        self.shared.inbox.put(Message::Recalled { shards, done });
+    }
+
+    /// The lease has ended: nothing is this node's any more.
+    pub fn expired(&self) {
+        self.shared.inbox.put(Message::Expired);
+    }
+
+    /// Whatever was read of endpoints may be out of date.
+    pub fn missed(&self) {
+        self.shared.inbox.put(Message::Missed);
     }
 
     /// How an endpoint is configured was changed on disk.

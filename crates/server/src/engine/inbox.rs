@@ -8,11 +8,12 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use posthaste_core::cluster::Shard;
 use posthaste_core::dispatcher::{BreakerCensus, Input, LaneView, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{DisabledReason, HandOver, HandedOver, StoreError, Written};
+use posthaste_store::{DisabledReason, Done, HandOver, HandedOver, StoreError, Written};
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -47,6 +48,20 @@ pub(super) enum Message {
     Changed(EndpointId),
     /// What a tenant's endpoints inherit was changed.
     TenantChanged(TenantId),
+    /// Anything may have been changed.
+    Missed,
+    /// Something was put on disk.
+    Work(Vec<(EndpointId, Timestamp)>),
+    /// What waits, as the store was asked.
+    Found(Vec<(EndpointId, Timestamp)>),
+    /// It is time to ask what waits.
+    Poll,
+    /// Shards are this node's from now on.
+    Granted(Vec<Shard>),
+    /// Shards are to be given up.
+    Recalled { shards: Vec<Shard>, done: Done<()> },
+    /// The lease has ended.
+    Expired,
     /// Somebody wants an endpoint to stand otherwise.
     Stand {
         endpoint: EndpointId,
@@ -151,8 +166,9 @@ impl Inbox {
         waiting.handed_over_bytes = 0;
         let overflow = std::mem::take(&mut waiting.overflow);
         drop(waiting);
-        let work = |(endpoint, due)| Message::Hear(Input::Work { endpoint, due });
-        messages.extend(overflow.into_iter().map(work));
+        if !overflow.is_empty() {
+            messages.push(Message::Work(overflow.into_iter().collect()));
+        }
     }
 
     /// Waits until something is put in.
@@ -232,9 +248,9 @@ mod tests {
         inbox.empty_into(&mut messages);
         let kept = MAX_HANDED_OVER_BYTES / payload.len();
         assert_eq!(messages.len(), kept + 1);
-        let Some(Message::Hear(Input::Work { endpoint, due })) = messages.pop() else {
+        let Some(Message::Work(work)) = messages.pop() else {
             panic!("the rest is not heard of");
         };
-        assert_eq!((endpoint, due), (EndpointId(7), Timestamp(kept as u64)));
+        assert_eq!(work, [(EndpointId(7), Timestamp(kept as u64))]);
     }
 }

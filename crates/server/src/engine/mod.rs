@@ -10,6 +10,8 @@
 //! - whoever asked for something is answered when it is on disk;
 //! - from [`Engine::calm_down`] on nothing new begins; with [`Engine::shut_down`] it ends, once what was
 //!   begun is written down;
+//! - nothing is sent for a shard that another node may own: it begins only while the lease holds, is cut
+//!   off when the lease ends, and what is given up is given up when nothing of it is under way;
 //! - however it ends, whoever asks it for something is told so and does not wait.
 //!
 //! ```text
@@ -27,7 +29,9 @@ mod decrees;
 mod echo;
 mod flights;
 mod handle;
+mod holdings;
 mod inbox;
+mod ownership;
 mod pantry;
 mod shell;
 mod tokens;

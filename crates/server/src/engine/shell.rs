@@ -11,7 +11,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, Health, Standing};
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
-use posthaste_store::{DisabledReason, HandedOver, Store, StoreError, StoreSettings};
+use posthaste_store::{DisabledReason, HandedOver, Lease, Store, StoreError, StoreSettings};
 use rustc_hash::FxHashMap;
 use tokio::time::{sleep, timeout};
 
@@ -20,8 +20,10 @@ use super::chronicle::Chronicle;
 use super::courier::Depot;
 use super::decrees::{Decree, Decrees};
 use super::flights::Flight;
-use super::handle::{Cancelled, Ending, Engine, Phase, Shared};
+use super::handle::{Cancelled, Ending, Engine, EngineError, Phase, Shared};
+use super::holdings::{Hold, Holdings};
 use super::inbox::Message;
+use super::ownership::{Recall, Search};
 use super::pantry::{Goods, Pantry};
 use super::tokens::Tokens;
 use super::waiting::{Petition, Waiting};
@@ -60,17 +62,29 @@ pub struct EngineSettings {
     pub breaker: BreakerSettings,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
+    /// Until when this node may send what is its own, if others share the store; otherwise everything is
+    /// its own for ever.
+    pub lease: Option<Lease>,
 }
 
 impl Engine {
     /// Looks at what is on disk, then sends, until it is shut down.
     pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
         let _ending = Ending(self.shared.clone());
-        let unfinished = settings.store.unfinished_work().await?;
-        let mut shell = Shell::new(self, settings);
-        for (endpoint, due) in unfinished {
-            shell.hear(Input::Work { endpoint, due });
-        }
+        let mut shell = match settings.lease {
+            // What waits is asked for when something is granted.
+            Some(_) => {
+                let shell = Shell::new(self, settings);
+                shell.look_for_work_now_and_then();
+                shell
+            }
+            None => {
+                let unfinished = settings.store.unfinished_work().await?;
+                let mut shell = Shell::new(self, settings);
+                shell.work(unfinished);
+                shell
+            }
+        };
         self.shared.phase.send_replace(Phase::Running);
         shell.run().await;
         Ok(())
@@ -93,6 +107,16 @@ pub(super) struct Shell {
     pub(super) leaving: bool,
     /// The last record could not be written.
     pub(super) unwritten: bool,
+    /// Other nodes share the store.
+    pub(super) is_shared: bool,
+    /// The lease does not allow anything to begin.
+    pub(super) suspended: bool,
+    /// What is being given up.
+    pub(super) recalls: Vec<Recall>,
+    /// Whether the store is being asked what waits.
+    pub(super) search: Search,
+    /// Standings that are on disk already.
+    pub(super) heeded: FxHashMap<EndpointId, Standing>,
 }
 
 impl Shell {
@@ -104,6 +128,11 @@ impl Shell {
             rules: settings.rules,
             vault: settings.vault,
         };
+        let is_shared = settings.lease.is_some();
+        let holdings = match is_shared {
+            true => Holdings::nothing(),
+            false => Holdings::everything(),
+        };
         Shell {
             shared: engine.shared.clone(),
             depot: Arc::new(Depot {
@@ -114,6 +143,8 @@ impl Shell {
                 inbox: engine.shared.inbox.clone(),
                 clock: settings.clock.clone(),
                 complaints: Mutex::default(),
+                holdings,
+                lease: settings.lease.unwrap_or_else(Lease::endless),
             }),
             dispatcher: Dispatcher::new(settings.limits, settings.dice),
             chronicle: Chronicle::new(settings.observe, settings.clock),
@@ -126,6 +157,11 @@ impl Shell {
             drained: false,
             leaving: false,
             unwritten: false,
+            is_shared,
+            suspended: false,
+            recalls: Vec::new(),
+            search: Search::Idle,
+            heeded: FxHashMap::default(),
         }
     }
 
@@ -133,6 +169,9 @@ impl Shell {
         let mut messages = Vec::new();
         // Somebody may have called something off since everything was back.
         while !(self.leaving && self.drained && self.dispatcher.flight_count() == 0) {
+            if self.is_shared {
+                self.look_at_lease(self.depot.clock.now());
+            }
             self.shared.inbox.empty_into(&mut messages);
             if messages.is_empty() {
                 self.rest().await;
@@ -141,13 +180,17 @@ impl Shell {
             for message in messages.drain(..) {
                 self.take(message);
             }
+            if !self.recalls.is_empty() {
+                self.give_up();
+            }
         }
     }
 
     /// Waits until something arrives or the dispatcher wants to be woken.
-    async fn rest(&self) {
+    async fn rest(&mut self) {
         let now = self.depot.clock.now();
-        let pause = until(self.dispatcher.wake(), now).min(LONGEST_SLEEP);
+        let pause = until(self.dispatcher.wake(), now);
+        let pause = pause.min(self.until_lease(now)).min(LONGEST_SLEEP);
         if !pause.is_zero() {
             let _ = timeout(pause, self.shared.inbox.rung()).await;
         }
@@ -166,6 +209,30 @@ impl Shell {
                     self.reload(endpoint);
                 }
             }
+            Message::Missed => {
+                for endpoint in self.cards.all() {
+                    self.reload(endpoint);
+                }
+            }
+            Message::Work(work) => self.work(work),
+            Message::Found(found) => self.found(found),
+            Message::Poll => self.polled(),
+            Message::Granted(shards) => self.granted(shards),
+            Message::Recalled { shards, done } => self.recalled(shards, done),
+            Message::Expired => self.expired(),
+            Message::Stand {
+                endpoint, reply, ..
+            } if !self.depot.holdings.owns(endpoint) => {
+                let _ = reply.send(Err(EngineError::Elsewhere));
+            }
+            Message::Cancel {
+                endpoint, reply, ..
+            } if !self.depot.holdings.owns(endpoint) => {
+                let _ = reply.send(Err(EngineError::Elsewhere));
+            }
+            Message::Look { endpoint, reply } if !self.depot.holdings.owns(endpoint) => {
+                let _ = reply.send(Err(EngineError::Elsewhere));
+            }
             Message::Stand {
                 endpoint,
                 standing,
@@ -179,6 +246,7 @@ impl Shell {
                 };
                 self.waiting.for_standing(endpoint, petition);
                 self.hear(Input::Stand { endpoint, standing });
+                self.see_off(endpoint);
             }
             Message::Cancel {
                 endpoint,
@@ -187,6 +255,7 @@ impl Shell {
             } => {
                 self.waiting.for_cancel(endpoint, delivery, reply);
                 self.hear(Input::Cancel { endpoint, delivery });
+                self.see_off(endpoint);
             }
             Message::Look { endpoint, reply } => {
                 let _ = reply.send(Ok(self.dispatcher.lane(endpoint)));
@@ -249,7 +318,7 @@ impl Shell {
                 except,
             } => self.sweep(ticket, endpoint, reason, except),
             Command::Notify(notice) => self.chronicle.notice(&notice),
-            Command::Disowned(_) => unreachable!("everything is this process's"),
+            Command::Disowned(endpoint) => self.disowned(endpoint),
             Command::Drained => self.drained = true,
         }
     }
@@ -265,6 +334,10 @@ impl Shell {
         } in handed_over
         {
             let facts = delivery.facts();
+            // Given up since: its next owner finds it on disk.
+            if !self.depot.holdings.keeps(facts.endpoint) {
+                continue;
+            }
             // What is to go later is read when its time comes.
             if facts.due_at <= now {
                 let goods = Goods {
@@ -313,6 +386,13 @@ impl Shell {
 
     fn loaded(&mut self, loaded: Loaded) {
         let Loaded { endpoint, found } = loaded;
+        let owned_since = match self.depot.holdings.of_endpoint(endpoint) {
+            Hold::Ours(since) | Hold::Leaving(since) => since,
+            Hold::Not => {
+                self.cards.drop_reading(endpoint);
+                return;
+            }
+        };
         let Some((mut introduction, card)) = found else {
             if self.cards.end_reading(endpoint, None) {
                 self.read_endpoint(endpoint);
@@ -333,6 +413,9 @@ impl Shell {
             self.read_endpoint(endpoint);
         } else {
             self.decrees.amend(&mut introduction);
+            introduction.owned_since = owned_since;
+            // Before the lane hears of it: what it then decides itself is newer than what was read.
+            self.heed(endpoint, introduction.standing);
             self.hear(Input::Introduced(introduction));
         }
     }
@@ -375,7 +458,8 @@ impl Shell {
         let tenant = self.tenant_of(endpoint);
         let except: Arc<[DeliveryId]> = except.into();
         tokio::spawn(async move {
-            loop {
+            // What is given up on the way is swept on by its next owner.
+            while depot.holdings.keeps(endpoint) {
                 let now = depot.clock.wall();
                 let step = depot
                     .store
@@ -398,6 +482,9 @@ impl Shell {
 
     /// Writes down how an endpoint stands, then answers those who asked for it.
     fn stands(&mut self, endpoint: EndpointId, standing: Standing, health: Option<Health>) {
+        if self.heeded.get(&endpoint) == Some(&standing) {
+            return;
+        }
         let petitions = self.waiting.take_standing(endpoint);
         let reason = match standing {
             Standing::Disabled => {

@@ -1,6 +1,7 @@
 //! The engine on the model of the store, with real requests to a receiver on loopback.
 
 mod credentials;
+mod sharing;
 mod token_server;
 mod tokens;
 
@@ -25,8 +26,8 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
-    Content, DisabledReason, Endpoint, HandedOver, Ingest, Limits as PlanLimits, NewEvent, Store,
-    StoreError, StoreSettings, StoredDelivery, Tenant,
+    Content, DisabledReason, Endpoint, HandOver, HandedOver, Ingest, Lease, Limits as PlanLimits,
+    NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -125,14 +126,25 @@ struct World {
     tenant: TenantId,
     falls_over: Arc<AtomicBool>,
     falls: watch::Sender<usize>,
+    observe: Arc<Observatory>,
 }
 
 impl World {
     async fn start() -> World {
-        let clock = Clock::system();
         let engine = Engine::new();
+        let hand_over = engine.hand_over();
+        World::start_with(engine, hand_over, None).await
+    }
+
+    /// A world whose store hands over to whom it is told to, and whose engine may have to share it.
+    async fn start_with(
+        engine: Engine,
+        hand_over: Arc<dyn HandOver>,
+        lease: Option<Lease>,
+    ) -> World {
+        let clock = Clock::system();
         let settings = StoreSettings::new(Dice::seeded(1));
-        let store = Arc::new(ModelStore::new(settings.clone(), engine.hand_over()));
+        let store = Arc::new(ModelStore::new(settings.clone(), hand_over));
         let vault = Vault::open_or_create(KeySource::Text {
             text: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned(),
             origin: "the test".to_owned(),
@@ -140,6 +152,37 @@ impl World {
         let vault = Arc::new(vault.unwrap());
         let falls_over = Arc::new(AtomicBool::new(false));
         let falls = watch::Sender::new(0);
+        let observe = Arc::new(Observatory::new());
+        let tenant: TenantId = "acme".parse().unwrap();
+        let world = World {
+            store,
+            engine,
+            vault,
+            clock,
+            mint: Mutex::new(Mint::new(Dice::seeded(3))),
+            tenant,
+            falls_over,
+            falls,
+            observe,
+        };
+        world.run(&world.engine, &world.observe, lease);
+        let created = world.store.create_tenant(
+            world.clock.wall(),
+            Tenant {
+                id: world.tenant.clone(),
+                name: "Acme".to_owned(),
+                default_retry_policy: None,
+                limits: PlanLimits::default(),
+                created_at: world.clock.wall(),
+                revision: 0,
+            },
+        );
+        created.await.unwrap();
+        world
+    }
+
+    /// Sets an engine going on this world's store.
+    fn run(&self, engine: &Engine, observe: &Arc<Observatory>, lease: Option<Lease>) {
         let rules = EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
             allow_http: true,
@@ -149,49 +192,27 @@ impl World {
             rules: rules.clone(),
             roots: Roots::none(),
             resolver: Arc::new(Loopback {
-                falls_over: falls_over.clone(),
-                falls: falls.clone(),
+                falls_over: self.falls_over.clone(),
+                falls: self.falls.clone(),
             }),
             ..ClientSettings::default()
         });
         let engine_settings = EngineSettings {
-            store: store.clone(),
-            store_settings: settings,
+            store: self.store.clone(),
+            store_settings: StoreSettings::new(Dice::seeded(1)),
             client,
             rules,
-            vault: vault.clone(),
-            observe: Arc::new(Observatory::new()),
-            clock: clock.clone(),
+            vault: self.vault.clone(),
+            observe: observe.clone(),
+            clock: self.clock.clone(),
             dice: Dice::seeded(2),
             limits: Limits::default(),
             breaker: BreakerSettings::default(),
             retry_after_cap: RETRY_AFTER_CAP,
+            lease,
         };
         let running = engine.clone();
         tokio::spawn(async move { running.run(engine_settings).await });
-        let tenant: TenantId = "acme".parse().unwrap();
-        let created = store.create_tenant(
-            clock.wall(),
-            Tenant {
-                id: tenant.clone(),
-                name: "Acme".to_owned(),
-                default_retry_policy: None,
-                limits: PlanLimits::default(),
-                created_at: clock.wall(),
-                revision: 0,
-            },
-        );
-        created.await.unwrap();
-        World {
-            store,
-            engine,
-            vault,
-            clock,
-            mint: Mutex::new(Mint::new(Dice::seeded(3))),
-            tenant,
-            falls_over,
-            falls,
-        }
     }
 
     async fn endpoint(&self, url: String) -> EndpointId {

@@ -34,6 +34,21 @@ impl Waiting {
         self.standings.remove(&endpoint).unwrap_or_default()
     }
 
+    /// Whether somebody waits for an endpoint's standing.
+    pub(super) fn has(&self, endpoint: EndpointId) -> bool {
+        self.standings.contains_key(&endpoint)
+    }
+
+    /// Tells everybody that nothing comes of what they asked for.
+    pub(super) fn answer_all(&mut self, why: &EngineError) {
+        for petition in self.standings.drain().flat_map(|(_, petitions)| petitions) {
+            let _ = petition.reply.send(Err(why.clone()));
+        }
+        for reply in self.cancels.drain().flat_map(|(_, (_, replies))| replies) {
+            let _ = reply.send(Err(why.clone()));
+        }
+    }
+
     /// Somebody waits for a delivery to be called off.
     pub(super) fn for_cancel(
         &mut self,

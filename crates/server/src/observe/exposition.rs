@@ -38,6 +38,10 @@ pub struct Gauges {
     pub dead_letters: u64,
     /// Deliveries that have been in retry for longer than a day.
     pub retrying_over_24h: u64,
+    /// Shards of all endpoints that this node sends to.
+    pub shards: u64,
+    /// Nodes that share the store, this one too.
+    pub nodes: u64,
 }
 
 /// Writes everything down.
@@ -125,6 +129,18 @@ fn gauges(page: &mut Page, gauges: &Gauges) {
         "Deliveries that were given up and are still kept.",
         "gauge",
         gauges.dead_letters,
+    );
+    page.plain(
+        "posthaste_shards_owned",
+        "Of the 256 shards of all endpoints, those that this node sends to.",
+        "gauge",
+        gauges.shards,
+    );
+    page.plain(
+        "posthaste_nodes",
+        "Nodes that share the store, as far as this one knows, itself included.",
+        "gauge",
+        gauges.nodes,
     );
 }
 

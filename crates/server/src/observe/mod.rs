@@ -42,7 +42,7 @@ pub use health::HealthReport;
 use endpoint::LatelySeen;
 use histogram::Histogram;
 use remembered::Remembered;
-use tally::{History, Tally};
+use tally::{History, Tally, Window};
 
 /// How many tenants have a history of their own: 5 KB each.
 pub const MAX_TENANTS_SEEN: usize = 1_000;
@@ -171,23 +171,32 @@ impl Observatory {
         lately.unwrap_or_default().figures()
     }
 
-    /// The health of everything, or of one tenant, over each window. `retrying_over_24h` is what the
-    /// store counted.
+    /// What was seen of everything, or of one tenant, over each window by its name.
+    pub fn tallies(&self, now: Tick, tenant: Option<&TenantId>) -> Vec<(String, Tally)> {
+        let ledger = self.ledger();
+        let history = match tenant {
+            None => Some(&ledger.all),
+            Some(tenant) => ledger.tenants.peek(tenant),
+        };
+        let over = |window: Window| {
+            let tally = history.map(|history| history.over(now, window));
+            (window.name().to_owned(), tally.unwrap_or_default())
+        };
+        Window::ALL.map(over).into()
+    }
+
+    /// The health of everything, or of one tenant, over each window, as this process has seen it.
+    /// `retrying_over_24h` is what the store counted.
     pub fn health(
         &self,
         now: Tick,
         tenant: Option<&TenantId>,
         retrying_over_24h: u64,
     ) -> HealthReport {
-        let ledger = self.ledger();
-        let history = match tenant {
-            None => Some(&ledger.all),
-            Some(tenant) => ledger.tenants.peek(tenant),
-        };
-        let tally = |window| {
-            history
-                .map(|history| history.over(now, window))
-                .unwrap_or_default()
+        let tallies = self.tallies(now, tenant);
+        let tally = |window: Window| {
+            let told = tallies.iter().find(|(name, _)| name == window.name());
+            told.map(|(_, tally)| *tally).unwrap_or_default()
         };
         HealthReport::new(tally, retrying_over_24h)
     }

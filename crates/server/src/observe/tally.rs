@@ -5,11 +5,13 @@
 
 use posthaste_core::delivery::Status;
 use posthaste_core::time::{Span, Tick};
+use serde::{Deserialize, Serialize};
 
 use super::AttemptSeen;
 
 /// What happened within some time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tally {
     /// Attempts made.
     pub attempts: u32,

@@ -60,6 +60,8 @@ fn prometheus_finds_exactly_the_promised_metrics() {
         "posthaste_in_flight",
         "posthaste_breakers",
         "posthaste_dead_letters",
+        "posthaste_shards_owned",
+        "posthaste_nodes",
         "posthaste_retry_ratio",
         "posthaste_dead_letter_ratio",
         "posthaste_attempts_per_success",
@@ -131,6 +133,8 @@ fn everything_that_happened_is_counted_once() {
         breakers_probing: 5,
         dead_letters: 6,
         retrying_over_24h: 7,
+        shards: 8,
+        nodes: 9,
     };
     let text = observatory.render(Tick(0), &gauges);
     for (name, expected) in [
@@ -151,6 +155,8 @@ fn everything_that_happened_is_counted_once() {
         ("posthaste_breakers{state=\"tripped\"}", 4.0),
         ("posthaste_breakers{state=\"probing\"}", 5.0),
         ("posthaste_dead_letters", 6.0),
+        ("posthaste_shards_owned", 8.0),
+        ("posthaste_nodes", 9.0),
         ("posthaste_retry_ratio", 0.5),
         ("posthaste_dead_letter_ratio", 0.5),
         ("posthaste_attempts_per_success", 2.0),

@@ -131,6 +131,23 @@ impl Vault {
         Ok(Vault::new(keys))
     }
 
+    /// A new master key, as it is written.
+    pub fn fresh_text() -> String {
+        MasterKey::fresh(&[]).line().trim_end().to_owned()
+    }
+
+    /// The same, which opens what was sealed with these keys, too.
+    pub fn and_opens_with(self, text: &str, origin: &str) -> Result<Vault, VaultError> {
+        let older = Vault::new(keys::read_text(text, origin)?);
+        let mut all: Vec<_> = self.keys.to_vec();
+        for (id, key) in older.keys.iter() {
+            if all.iter().all(|(known, _)| known != id) {
+                all.push((*id, key.clone()));
+            }
+        }
+        Ok(Vault { keys: all.into() })
+    }
+
     fn new(keys: Vec<MasterKey>) -> Vault {
         assert!(!keys.is_empty(), "a vault without a key");
         let usable = |key: MasterKey| {

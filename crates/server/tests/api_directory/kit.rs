@@ -87,6 +87,7 @@ impl World {
             limits: Limits::default(),
             breaker: BreakerSettings::default(),
             retry_after_cap: RETRY_AFTER_CAP,
+            lease: None,
         };
         let running_engine = engine.clone();
         tokio::spawn(async move { running_engine.run(running).await });

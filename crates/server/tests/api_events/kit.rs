@@ -152,6 +152,7 @@ impl World {
             limits: Limits::default(),
             breaker: BreakerSettings::default(),
             retry_after_cap: RETRY_AFTER_CAP,
+            lease: None,
         };
         let engine = app.engine.clone();
         tokio::spawn(async move { engine.run(settings).await });

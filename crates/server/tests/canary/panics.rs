@@ -142,6 +142,7 @@ fn world(canaries: &Canaries) -> World {
         limits: Limits::default(),
         breaker: BreakerSettings::default(),
         retry_after_cap: RETRY_AFTER_CAP,
+        lease: None,
     };
     let sending = engine.clone();
     tokio::spawn(async move { sending.run(running).await });

@@ -31,6 +31,13 @@ J9xm08VZct29XVxvv8XesML4LEKwSVg9V5xlAiEAlZe2qsKlZkNdASipOG0Z7eUo
 const VALUES: &[(&str, [&str; 3])] = &[
     ("listen", ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"]),
     ("store", ["sqlite:a.db", "sqlite:b.db", "sqlite:c.db"]),
+    ("role", ["api", "worker", "api"]),
+    ("lease", ["3s", "7s", "10s"]),
+    (
+        "store_listen",
+        ["postgres://a@b/c", "postgres://a@b/d", "postgres://a@b/e"],
+    ),
+    ("store_connections", ["1", "2", "5"]),
     ("admin_key", ["a", "b", "c"]),
     (
         "master_key",

@@ -412,6 +412,8 @@ fn brief(input: &Input) -> String {
         | Input::Swept { .. }
         | Input::Disown(_)
         | Input::Lost
+        | Input::Suspend
+        | Input::Resume
         | Input::Tick
         | Input::Shutdown) => format!("{other:?}"),
     }

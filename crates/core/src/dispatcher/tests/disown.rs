@@ -199,6 +199,18 @@ fn what_is_lost_is_lost_at_once_and_its_answers_find_nobody() {
 }
 
 #[test]
+fn while_nothing_may_begin_everything_waits_and_then_goes_on() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(unhurried());
+    bench.tell(Input::Suspend);
+    let ids = bench.accept(endpoint, 2);
+    bench.pass(Span::from_secs(30));
+    assert_eq!(bench.take_sent(), []);
+    bench.tell(Input::Resume);
+    assert_eq!(bench.take_sent(), ids);
+}
+
+#[test]
 fn a_tripped_breaker_stays_tripped_in_other_hands() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(unhurried());

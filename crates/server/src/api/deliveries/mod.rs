@@ -41,9 +41,13 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
                 .await?
         }
     };
+    let aloft = app.switchboard.aloft(&found.items).await;
+    let is_aloft = |item: &StoredDelivery| aloft.contains(&item.delivery.id());
     // What is being sent right now is shown as that, and so is not what was asked for.
     if let Some(status) = wanted.status {
-        found.items.retain(|item| status_now(app, item) == status);
+        found
+            .items
+            .retain(|item| status_now(item, is_aloft(item)) == status);
     }
     let mut policies = Policies::new(app, tenant);
     for item in &found.items {
@@ -51,13 +55,12 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     }
     Ok(paging::answer(found, |item| {
         let facts = item.delivery.facts();
-        let in_flight = app.engine.is_in_flight(facts.id);
-        DeliveryView::brief(&item, in_flight, policies.of(facts.endpoint))
+        DeliveryView::brief(&item, is_aloft(&item), policies.of(facts.endpoint))
     }))
 }
 
-/// Deliveries that are being sent. Only the engine knows which, and it knows everybody's: so the page
-/// ends and goes on at what is the tenant's own, or it would tell of others. The engine bounds how many
+/// Deliveries that are being sent. Only the engines know which, and they know everybody's: so the page
+/// ends and goes on at what is the tenant's own, or it would tell of others. Each engine bounds how many
 /// there are to look at.
 async fn in_flight(
     app: &App,
@@ -65,7 +68,7 @@ async fn in_flight(
     wanted: &Wanted,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let flights = app.engine.flights();
+    let flights = app.switchboard.flights().await;
     let older = |id: &DeliveryId| page.before.is_none_or(|before| *id < before);
     let mut items: Vec<StoredDelivery> = Vec::new();
     for id in flights.into_iter().filter(older) {
@@ -96,9 +99,9 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
     let tenant = &call.tenant().tenant.id;
-    if app.engine.is_in_flight(id) {
-        // Somebody else's does not exist, whether it is being sent or not.
-        find(app, tenant, id).await?;
+    // Somebody else's does not exist, whether it is being sent or not.
+    let (stored, _) = find(app, tenant, id).await?;
+    if app.switchboard.is_aloft(&stored).await {
         return Err(in_progress());
     }
     let now = app.clock.wall();
@@ -127,7 +130,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     let (stored, _) = find(app, tenant, id).await?;
     if !stored.delivery.status().is_terminal() {
         let endpoint = stored.delivery.facts().endpoint;
-        match app.engine.cancel(endpoint, id).await? {
+        match app.switchboard.cancel(endpoint, id).await? {
             Cancelled::Done => {
                 return show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
             }
@@ -174,9 +177,12 @@ async fn show(
     id: DeliveryId,
     status: StatusCode,
 ) -> Result<Response<Body>, Problem> {
-    // Asked before the row is read: what ends in between is then shown as ended.
-    let in_flight = app.engine.is_in_flight(id);
-    let (stored, attempts) = find(app, &tenant.id, id).await?;
+    let (mut stored, mut attempts) = find(app, &tenant.id, id).await?;
+    let in_flight = app.switchboard.is_aloft(&stored).await;
+    if !stored.delivery.status().is_terminal() {
+        // Asked before the row is read: what ends in between is then shown as ended.
+        (stored, attempts) = find(app, &tenant.id, id).await?;
+    }
     let endpoint = stored.delivery.facts().endpoint;
     let mut policies = Policies::new(app, tenant);
     policies.look_up(endpoint).await?;

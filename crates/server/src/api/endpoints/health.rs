@@ -2,9 +2,8 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::dispatcher::LaneView;
-use posthaste_core::lane::{BreakerState, Standing, TripReason};
-use posthaste_core::time::{Now, Timestamp};
+use posthaste_core::lane::{Standing, TripReason};
+use posthaste_core::time::Timestamp;
 use posthaste_store::EndpointRow;
 use serde::Serialize;
 
@@ -12,6 +11,7 @@ use super::find;
 use crate::api::body;
 use crate::api::call::Call;
 use crate::api::problem::Problem;
+use crate::switchboard::{BreakerReport, LaneReport};
 
 #[derive(Serialize)]
 struct Shown {
@@ -45,13 +45,11 @@ enum Breaker {
 }
 
 impl Breaker {
-    fn of(lane: Option<&LaneView>, row: &EndpointRow, now: Now) -> Breaker {
+    fn of(lane: Option<&LaneReport>, row: &EndpointRow) -> Breaker {
         match (lane.map(|lane| lane.breaker), row.health.trip) {
-            (Some(BreakerState::Passing), _) | (None, None) => Breaker::Passing,
-            (Some(BreakerState::Tripped { until, reason }), _) => {
-                Breaker::Tripped(now.wall_at(until), reason)
-            }
-            (Some(BreakerState::Probing { reason }), _) => Breaker::Probing(reason),
+            (Some(BreakerReport::Passing), _) | (None, None) => Breaker::Passing,
+            (Some(BreakerReport::Tripped { until, reason }), _) => Breaker::Tripped(until, reason),
+            (Some(BreakerReport::Probing { reason }), _) => Breaker::Probing(reason),
             (None, Some(trip)) => Breaker::Tripped(trip.until, trip.reason),
         }
     }
@@ -74,15 +72,15 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let row = find(&call).await?;
     let endpoint = &row.endpoint;
-    let lane = app.engine.lane(endpoint.id).await?;
-    let now = app.clock.now();
-    let breaker = Breaker::of(lane.as_ref(), &row, now);
+    let (lane, figures) = app.switchboard.look(endpoint.id).await?;
+    let now = app.clock.wall();
+    let breaker = Breaker::of(lane.as_ref(), &row);
     // Nothing is due at the beginning of time, so that all there is counts as still to come.
     let ordered = endpoint.ordered;
     let waiting = app.store.fetch(endpoint.id, Timestamp(0), 1, ordered);
     let due = waiting.await?.next_due;
-    let health = lane.as_ref().map_or(&row.health, |lane| &lane.health);
-    let figures = app.observe.endpoint(endpoint.id);
+    let stored_failures = row.health.consecutive_failures;
+    let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
     let shown = Shown {
         breaker: breaker.shown(),
         pending: app.store.pending(endpoint.id).await?,
@@ -90,7 +88,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
         next_attempt_at: due
             .and_then(|due| next_attempt(due, &row, lane.as_ref(), &breaker, now))
             .map(|at| at.to_string()),
-        consecutive_failures: health.consecutive_failures,
+        consecutive_failures: failures.unwrap_or(stored_failures),
         success_ratio: figures.success_ratio,
         latency_ms: Latency {
             p50: figures.p50_ms,
@@ -105,22 +103,22 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
 fn next_attempt(
     due: Timestamp,
     row: &EndpointRow,
-    lane: Option<&LaneView>,
+    lane: Option<&LaneReport>,
     breaker: &Breaker,
-    now: Now,
+    now: Timestamp,
 ) -> Option<Timestamp> {
     match row.standing {
         Standing::Enabled => {}
         Standing::Paused | Standing::Disabled | Standing::Deleted => return None,
     }
     let quiet = match lane {
-        Some(lane) => now.wall_at(lane.quiet_until),
+        Some(lane) => lane.quiet_until,
         None => row.health.quiet_until.unwrap_or(due),
     };
     let allowed = match breaker {
         Breaker::Passing | Breaker::Probing(_) => due,
         Breaker::Tripped(until, _) => *until,
     };
-    let quiet = if quiet > now.wall { quiet } else { due };
+    let quiet = if quiet > now { quiet } else { due };
     Some(due.max(quiet).max(allowed))
 }

@@ -359,8 +359,8 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
 
 async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     let id = find(&call).await?.endpoint.id;
-    let engine = &call.app.engine;
-    engine.stand(id, Standing::Deleted, None).await?;
+    let switchboard = &call.app.switchboard;
+    switchboard.stand(id, Standing::Deleted, None).await?;
     Ok(body::nothing())
 }
 
@@ -377,8 +377,9 @@ async fn stand(mut call: Call, wish: Wish) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let row = find(&call).await?;
     if let Some((standing, reason)) = next_standing(wish, row.standing)? {
-        let engine = &call.app.engine;
-        engine.stand(row.endpoint.id, standing, reason).await?;
+        let switchboard = &call.app.switchboard;
+        let endpoint = row.endpoint.id;
+        switchboard.stand(endpoint, standing, reason).await?;
     }
     let row = find(&call).await?;
     answer_with(&call, &row)

@@ -249,10 +249,11 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
             ..DeliveryFilter::default()
         };
         let found = app.store.deliveries(tenant.clone(), filter, page).await?;
+        let aloft = app.switchboard.aloft(&found.items).await;
         fates.extend(found.items.iter().map(|stored| Fate {
             id: Shown(stored.delivery.id()),
             endpoint_id: Shown(stored.delivery.facts().endpoint),
-            status: status_now(app, stored),
+            status: status_now(stored, aloft.contains(&stored.delivery.id())),
         }));
         before = found.next;
         if before.is_none() {

@@ -1,0 +1,123 @@
+//! The operator's database: TLS as far as the operator wants it.
+
+use std::io;
+use std::sync::Arc;
+
+use posthaste_egress::Roots;
+use posthaste_egress::database::{Place, Trust, dial};
+use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
+
+use crate::kit::*;
+use crate::secure::Authority;
+
+const HELLO: &[u8] = b"hello";
+
+/// A server that speaks TLS when asked, if it can, and then echoes five bytes.
+async fn server(config: Option<Arc<ServerConfig>>) -> Receiver {
+    Receiver::new(move |peer| {
+        let config = config.clone();
+        async move {
+            let (mut socket, _) = peer.apart();
+            let mut first = [0; 5];
+            socket.peek(&mut first).await.ok()?;
+            if first != HELLO {
+                let mut asked = [0; 8];
+                socket.read_exact(&mut asked).await.ok()?;
+                assert_eq!(asked, [0, 0, 0, 8, 4, 210, 22, 47]);
+                if let Some(config) = config {
+                    socket.write_all(b"S").await.ok()?;
+                    let mut secured = TlsAcceptor::from(config).accept(socket).await.ok()?;
+                    secured.read_exact(&mut first).await.ok()?;
+                    secured.write_all(b"tls!!").await.ok()?;
+                    return secured.flush().await.ok();
+                }
+                socket.write_all(b"N").await.ok()?;
+            }
+            socket.read_exact(&mut first).await.ok()?;
+            socket.write_all(b"plain").await.ok()
+        }
+    })
+    .await
+}
+
+/// How the server was spoken to, or why not.
+async fn spoken(receiver: &Receiver, host: &str, trust: Trust) -> io::Result<String> {
+    let place = Place::Tcp {
+        host: host.to_owned(),
+        port: receiver.address.port(),
+    };
+    let mut wire = dial(&place, &trust).await?;
+    wire.write_all(HELLO).await?;
+    wire.flush().await?;
+    let mut said = [0; 5];
+    wire.read_exact(&mut said).await?;
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+#[tokio::test]
+async fn tls_is_spoken_as_far_as_it_is_wanted() {
+    let authority = Authority::new();
+    let config = authority.server("localhost", (2000, 2100), &[]);
+    let receiver = server(Some(config)).await;
+    let roots = authority.roots();
+    for (host, trust, wanted) in [
+        ("localhost", Trust::Plain, Some("plain")),
+        ("localhost", Trust::IfOffered, Some("tls!!")),
+        ("127.0.0.1", Trust::Anybody, Some("tls!!")),
+        ("127.0.0.1", Trust::Authority(roots.clone()), Some("tls!!")),
+        ("localhost", Trust::Host(roots.clone()), Some("tls!!")),
+        ("127.0.0.1", Trust::Host(roots), None),
+        ("localhost", Trust::Authority(Roots::mozilla()), None),
+        ("localhost", Trust::Host(Roots::mozilla()), None),
+        ("localhost", Trust::Host(Roots::none()), None),
+    ] {
+        let how = format!("{host}, {trust:?}")
+            .chars()
+            .take(60)
+            .collect::<String>();
+        let said = spoken(&receiver, host, trust).await;
+        assert_eq!(said.ok().as_deref(), wanted, "{how}");
+    }
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_not_excused_with_its_name() {
+    let authority = Authority::new();
+    let config = authority.server("localhost", (2000, 2001), &[]);
+    let receiver = server(Some(config)).await;
+    for host in ["localhost", "127.0.0.1"] {
+        let said = spoken(&receiver, host, Trust::Authority(authority.roots())).await;
+        assert!(said.is_err(), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_refused_where_tls_is_wanted() {
+    let receiver = server(None).await;
+    let said = spoken(&receiver, "localhost", Trust::IfOffered).await;
+    assert_eq!(said.unwrap(), "plain");
+    let refused = spoken(&receiver, "localhost", Trust::Anybody).await;
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("sslmode"), "{why}");
+}
+
+#[tokio::test]
+async fn a_socket_of_this_machine_needs_no_tls() {
+    let directory = std::env::temp_dir().join(format!("posthaste-db-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("socket");
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let serving = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        socket.write_all(HELLO).await.unwrap();
+    });
+    let mut wire = dial(&Place::Unix(path), &Trust::Anybody).await.unwrap();
+    let mut said = [0; 5];
+    wire.read_exact(&mut said).await.unwrap();
+    assert_eq!(said, HELLO);
+    serving.await.unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,133 @@
+//! The way to a PostgreSQL database, for the store: through the one door.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use posthaste_core::time::Span;
+use posthaste_egress::Roots;
+use posthaste_egress::database::{self, Trust};
+use posthaste_store::postgres::{
+    Dial, Dialled, Place, PostgresSettings, ServerUrl, Tls, TlsMode, Wire,
+};
+
+use crate::clock::Clock;
+use crate::config::Role;
+
+/// The largest file of authorities that is read.
+const MAX_ROOTS_BYTES: u64 = 16 << 20;
+
+/// A database that nodes share.
+#[derive(Clone, Debug)]
+pub struct SharedStore {
+    /// The server.
+    pub server: ServerUrl,
+    /// Where to listen for notices, if not there.
+    pub listen: Option<ServerUrl>,
+    /// What this node does for the others.
+    pub role: Role,
+    /// How long a node's silence is borne.
+    pub lease: Span,
+    /// How many connections are read through.
+    pub connections: u32,
+}
+
+impl SharedStore {
+    /// What the store is opened with.
+    pub fn settings(self, clock: &Clock) -> PostgresSettings {
+        let clock = clock.clone();
+        let ticks = Arc::new(move || clock.now().tick);
+        PostgresSettings {
+            listen: self.listen,
+            works: self.role.sends(),
+            name: name_of_machine(),
+            lease: self.lease,
+            quick_readers: self.connections as usize,
+            ..PostgresSettings::new(self.server, Arc::new(Door), ticks)
+        }
+    }
+}
+
+/// What people call this machine, for those who look at the table of nodes.
+fn name_of_machine() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let process = std::process::id();
+    format!("{}/{process}", name.trim())
+}
+
+/// Opens the way to a database.
+struct Door;
+
+impl Dial for Door {
+    fn dial(&self, place: &Place, tls: &Tls) -> Dialled {
+        let place = match place.clone() {
+            Place::Tcp { host, port } => database::Place::Tcp { host, port },
+            Place::Unix { path } => database::Place::Unix(path),
+        };
+        let trust = trust(tls);
+        Box::pin(async move {
+            let wire = database::dial(&place, &trust?).await?;
+            Ok(Box::new(wire) as Box<dyn Wire>)
+        })
+    }
+}
+
+/// As PostgreSQL's own clients understand it: where authorities are named, `require` asks for them, too.
+fn trust(tls: &Tls) -> io::Result<Trust> {
+    let named = tls.root_cert.as_deref();
+    Ok(match (tls.mode, named) {
+        (TlsMode::Disable, _) => Trust::Plain,
+        (TlsMode::Prefer, _) => Trust::IfOffered,
+        (TlsMode::Require, None) => Trust::Anybody,
+        (TlsMode::Require | TlsMode::VerifyCa, named) => Trust::Authority(roots(named)?),
+        (TlsMode::VerifyFull, named) => Trust::Host(roots(named)?),
+    })
+}
+
+/// The authorities of a file, or the public ones.
+fn roots(file: Option<&Path>) -> io::Result<Roots> {
+    let Some(file) = file else {
+        return Ok(Roots::mozilla());
+    };
+    let shown = file.display();
+    let unreadable = |error| io::Error::other(format!("sslrootcert {shown}: {error}"));
+    if fs::metadata(file).map_err(unreadable)?.len() > MAX_ROOTS_BYTES {
+        let large = format!("sslrootcert {shown} is too large to be a bundle of certificates");
+        return Err(io::Error::other(large));
+    }
+    let pem = fs::read(file).map_err(unreadable)?;
+    let roots = Roots::none().with_bundle(&pem);
+    roots.map_err(|error| io::Error::other(format!("sslrootcert {shown}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(mode: TlsMode, root_cert: Option<&str>) -> String {
+        let tls = Tls {
+            mode,
+            root_cert: root_cert.map(Into::into),
+        };
+        match trust(&tls) {
+            Ok(Trust::Plain) => "plain".to_owned(),
+            Ok(Trust::IfOffered) => "if offered".to_owned(),
+            Ok(Trust::Anybody) => "anybody".to_owned(),
+            Ok(Trust::Authority(_)) => "authority".to_owned(),
+            Ok(Trust::Host(_)) => "host".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_way_is_trusted_as_the_url_says() {
+        assert_eq!(kind(TlsMode::Disable, None), "plain");
+        assert_eq!(kind(TlsMode::Prefer, None), "if offered");
+        assert_eq!(kind(TlsMode::Require, None), "anybody");
+        assert_eq!(kind(TlsMode::VerifyCa, None), "authority");
+        assert_eq!(kind(TlsMode::VerifyFull, None), "host");
+        let missing = kind(TlsMode::Require, Some("/nowhere/ca.pem"));
+        assert!(missing.contains("sslrootcert /nowhere/ca.pem"), "{missing}");
+    }
+}

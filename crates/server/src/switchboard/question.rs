@@ -1,0 +1,334 @@
+//! What nodes ask one another, and what they answer.
+//!
+//! Nodes of several versions may share a store while one follows the other. So what is asked and answered
+//! is JSON: a question that is not understood is answered as that, fields that are not known are ignored,
+//! and fields that are missing have a default wherever one makes sense.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use posthaste_core::dispatcher::LaneView;
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::{BreakerState, Standing, TripReason};
+use posthaste_core::time::{Now, Timestamp};
+use posthaste_store::DisabledReason;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::engine::Cancelled;
+use crate::observe::EndpointFigures;
+use crate::observe::tally::{Tally, Window};
+
+/// The most deliveries of which one question asks, and of which one answer tells.
+pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
+
+/// An id as the API writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Named<T>(pub(super) T);
+
+impl<T: Display> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de, T: FromStr> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let id = text.parse().map_err(|_| D::Error::custom("no such id"))?;
+        Ok(Named(id))
+    }
+}
+
+/// How an endpoint shall stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stance {
+    Enabled,
+    Paused,
+    Disabled,
+    Deleted,
+}
+
+impl From<Standing> for Stance {
+    fn from(standing: Standing) -> Stance {
+        match standing {
+            Standing::Enabled => Stance::Enabled,
+            Standing::Paused => Stance::Paused,
+            Standing::Disabled => Stance::Disabled,
+            Standing::Deleted => Stance::Deleted,
+        }
+    }
+}
+
+impl From<Stance> for Standing {
+    fn from(stance: Stance) -> Standing {
+        match stance {
+            Stance::Enabled => Standing::Enabled,
+            Stance::Paused => Standing::Paused,
+            Stance::Disabled => Standing::Disabled,
+            Stance::Deleted => Standing::Deleted,
+        }
+    }
+}
+
+/// What one node asks another. Each bears being asked twice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub(super) enum Question {
+    /// An endpoint of yours shall stand otherwise.
+    Stand {
+        endpoint: Named<EndpointId>,
+        standing: Stance,
+        #[serde(default)]
+        reason: Option<DisabledReason>,
+    },
+    /// A delivery to an endpoint of yours is called off.
+    Cancel {
+        endpoint: Named<EndpointId>,
+        delivery: Named<DeliveryId>,
+    },
+    /// How is an endpoint of yours?
+    Look { endpoint: Named<EndpointId> },
+    /// Which of these are you sending?
+    Aloft { deliveries: Vec<Named<DeliveryId>> },
+    /// Which are you sending at all?
+    Flights,
+    /// What have you seen, of everything or of one tenant?
+    Tallies {
+        #[serde(default)]
+        tenant: Option<Named<TenantId>>,
+    },
+}
+
+/// What the other one answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub(super) enum Reply {
+    /// It stands so, and that is on disk.
+    Stands,
+    /// What came of calling it off.
+    Cancelled { outcome: Outcome },
+    /// How the endpoint is.
+    Lane {
+        #[serde(default)]
+        lane: Option<LaneReport>,
+        figures: Figures,
+    },
+    /// These are being sent.
+    Deliveries { deliveries: Vec<Named<DeliveryId>> },
+    /// What was seen, over each window by its name.
+    Tallies { windows: Vec<(String, Tally)> },
+    /// Somebody else owns it.
+    Elsewhere,
+    /// It cannot be done now.
+    Unable { why: String },
+    /// This question is from a version that is not known here.
+    #[serde(other)]
+    NotUnderstood,
+}
+
+/// What came of calling a delivery off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    Done,
+    TooLate,
+    Ended,
+}
+
+impl From<Cancelled> for Outcome {
+    fn from(cancelled: Cancelled) -> Outcome {
+        match cancelled {
+            Cancelled::Done => Outcome::Done,
+            Cancelled::TooLate => Outcome::TooLate,
+            Cancelled::Ended => Outcome::Ended,
+        }
+    }
+}
+
+impl From<Outcome> for Cancelled {
+    fn from(outcome: Outcome) -> Cancelled {
+        match outcome {
+            Outcome::Done => Cancelled::Done,
+            Outcome::TooLate => Cancelled::TooLate,
+            Outcome::Ended => Cancelled::Ended,
+        }
+    }
+}
+
+/// An endpoint's breaker, by the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum BreakerReport {
+    /// Everything passes.
+    Passing,
+    /// Nothing passes until then.
+    Tripped {
+        /// When a probe may go.
+        until: Timestamp,
+        /// Why.
+        reason: TripReason,
+    },
+    /// A probe is under way.
+    Probing {
+        /// Why it tripped.
+        reason: TripReason,
+    },
+}
+
+/// A lane, as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneReport {
+    /// Its breaker.
+    pub breaker: BreakerReport,
+    /// How many are in flight.
+    pub in_flight: u32,
+    /// Until when the receiver asked to be left alone.
+    pub quiet_until: Timestamp,
+    /// Failures of the destination in a row.
+    pub consecutive_failures: u32,
+}
+
+impl LaneReport {
+    /// A lane by the wall clock.
+    pub(super) fn new(lane: &LaneView, now: Now) -> LaneReport {
+        LaneReport {
+            breaker: match lane.breaker {
+                BreakerState::Passing => BreakerReport::Passing,
+                BreakerState::Tripped { until, reason } => BreakerReport::Tripped {
+                    until: now.wall_at(until),
+                    reason,
+                },
+                BreakerState::Probing { reason } => BreakerReport::Probing { reason },
+            },
+            in_flight: lane.in_flight,
+            quiet_until: now.wall_at(lane.quiet_until),
+            consecutive_failures: lane.health.consecutive_failures,
+        }
+    }
+}
+
+/// How an endpoint answered lately.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    success_ratio: f64,
+    #[serde(default)]
+    p50_ms: Option<f64>,
+    #[serde(default)]
+    p99_ms: Option<f64>,
+}
+
+impl From<EndpointFigures> for Figures {
+    fn from(figures: EndpointFigures) -> Figures {
+        Figures {
+            success_ratio: figures.success_ratio,
+            p50_ms: figures.p50_ms,
+            p99_ms: figures.p99_ms,
+        }
+    }
+}
+
+impl From<Figures> for EndpointFigures {
+    fn from(figures: Figures) -> EndpointFigures {
+        EndpointFigures {
+            success_ratio: figures.success_ratio,
+            p50_ms: figures.p50_ms,
+            p99_ms: figures.p99_ms,
+        }
+    }
+}
+
+/// The tally of one window among those that were told; of a window that is not known, nothing.
+pub(super) fn of_window(windows: &[(String, Tally)], window: Window) -> Tally {
+    let told = windows.iter().find(|(name, _)| name == window.name());
+    told.map(|(_, tally)| *tally).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn there_and_back<T: Serialize + for<'de> Deserialize<'de>>(said: &T) -> T {
+        let heard = serde_json::to_value(said).expect("it can be said");
+        serde_json::from_value(heard).expect("it is understood")
+    }
+
+    #[test]
+    fn what_is_asked_and_answered_arrives() {
+        let (endpoint, delivery) = (Named(EndpointId(7)), Named(DeliveryId(8)));
+        for question in [
+            Question::Stand {
+                endpoint,
+                standing: Stance::Disabled,
+                reason: Some(DisabledReason::Manual),
+            },
+            Question::Cancel { endpoint, delivery },
+            Question::Look { endpoint },
+            Question::Aloft {
+                deliveries: vec![delivery],
+            },
+            Question::Flights,
+            Question::Tallies {
+                tenant: Some(Named("acme".parse().expect("a name"))),
+            },
+        ] {
+            assert_eq!(there_and_back(&question), question);
+        }
+        let lane = LaneReport {
+            breaker: BreakerReport::Tripped {
+                until: Timestamp(5),
+                reason: TripReason::FailureRatio,
+            },
+            in_flight: 2,
+            quiet_until: Timestamp(6),
+            consecutive_failures: 3,
+        };
+        let figures = Figures {
+            success_ratio: 0.5,
+            p50_ms: Some(1.5),
+            p99_ms: None,
+        };
+        for reply in [
+            Reply::Stands,
+            Reply::Cancelled {
+                outcome: Outcome::TooLate,
+            },
+            Reply::Lane {
+                lane: Some(lane),
+                figures,
+            },
+            Reply::Deliveries {
+                deliveries: vec![delivery],
+            },
+            Reply::Tallies {
+                windows: vec![("5m".to_owned(), Tally::default())],
+            },
+            Reply::Elsewhere,
+            Reply::Unable {
+                why: "full".to_owned(),
+            },
+            Reply::NotUnderstood,
+        ] {
+            assert_eq!(there_and_back(&reply), reply);
+        }
+    }
+
+    #[test]
+    fn another_version_is_borne() {
+        let newer = json!({"ask": "look", "endpoint": EndpointId(7).to_string(), "colour": "red"});
+        let question: Question = serde_json::from_value(newer).expect("it is understood");
+        assert_eq!(
+            question,
+            Question::Look {
+                endpoint: Named(EndpointId(7))
+            }
+        );
+        let unknown = |value: Value| serde_json::from_value::<Question>(value).is_err();
+        assert!(unknown(json!({"ask": "sing"})));
+        let strange: Reply = serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
+        assert_eq!(strange, Reply::NotUnderstood);
+    }
+}

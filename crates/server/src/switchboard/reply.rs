@@ -1,0 +1,76 @@
+//! What this node answers to others.
+
+use posthaste_core::id::DeliveryId;
+use serde_json::Value;
+
+use super::Switchboard;
+use super::question::{MAX_DELIVERIES_TOLD, Named, Question, Reply};
+use crate::engine::EngineError;
+
+impl Switchboard {
+    /// Answers another node's question.
+    pub async fn answer(&self, question: Value) -> Value {
+        let reply = match serde_json::from_value(question) {
+            Ok(question) => self.reply(question).await,
+            Err(_) => Reply::NotUnderstood,
+        };
+        serde_json::to_value(reply).expect("a reply is plain data")
+    }
+
+    async fn reply(&self, question: Question) -> Reply {
+        match question {
+            Question::Stand {
+                endpoint: Named(endpoint),
+                standing,
+                reason,
+            } => match self.engine.stand(endpoint, standing.into(), reason).await {
+                Ok(()) => Reply::Stands,
+                Err(error) => unable(error),
+            },
+            Question::Cancel {
+                endpoint: Named(endpoint),
+                delivery: Named(delivery),
+            } => match self.engine.cancel(endpoint, delivery).await {
+                Ok(cancelled) => Reply::Cancelled {
+                    outcome: cancelled.into(),
+                },
+                Err(error) => unable(error),
+            },
+            Question::Look {
+                endpoint: Named(endpoint),
+            } => match self.look_here(endpoint).await {
+                Ok((lane, figures)) => Reply::Lane {
+                    lane,
+                    figures: figures.into(),
+                },
+                Err(error) => unable(error),
+            },
+            Question::Aloft { deliveries } => {
+                let aloft = |Named(id): &Named<DeliveryId>| self.engine.is_in_flight(*id);
+                let deliveries = deliveries.into_iter().filter(aloft).collect();
+                Reply::Deliveries { deliveries }
+            }
+            Question::Flights => {
+                let flights = self.engine.flights().into_iter();
+                let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(Named).collect();
+                Reply::Deliveries { deliveries }
+            }
+            Question::Tallies { tenant } => {
+                let tenant = tenant.map(|Named(tenant)| tenant);
+                let now = self.clock.now().tick;
+                let windows = self.observe.tallies(now, tenant.as_ref());
+                Reply::Tallies { windows }
+            }
+        }
+    }
+}
+
+fn unable(error: EngineError) -> Reply {
+    match error {
+        // Whoever stops gives everything up: the next owner is the one to ask.
+        EngineError::Elsewhere | EngineError::Stopped => Reply::Elsewhere,
+        EngineError::Store(error) => Reply::Unable {
+            why: error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,11 @@
+//! Two nodes on one database, through the real binary: whichever is asked, the whole cluster obeys.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
+mod asked;
+mod pair;
+mod roles;
+mod start;

@@ -1,0 +1,125 @@
+//! Two nodes, and who owns what.
+
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{Api, Database, Launch, Node, PATIENCE};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// How long a change may take until every node obeys it.
+pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
+
+/// Two nodes on one database.
+pub(crate) struct Pair {
+    pub(crate) nodes: [Node; 2],
+    pub(crate) database: Database,
+    home: TempDir,
+}
+
+impl Pair {
+    /// Two nodes that do everything, each with half of the work.
+    pub(crate) async fn start() -> Pair {
+        let pair = Pair::with_roles(["all", "all"]).await;
+        pair.until_shared().await;
+        pair
+    }
+
+    pub(crate) async fn with_roles(roles: [&str; 2]) -> Pair {
+        let database = Database::fresh();
+        let home = tempfile::tempdir().expect("a directory");
+        let start = |role: &str| {
+            let launch = launch(&database, &home).role(role);
+            Node::start(&launch)
+        };
+        let nodes = roles.map(start);
+        for node in &nodes {
+            node.until_ready().await;
+        }
+        Pair {
+            nodes,
+            database,
+            home,
+        }
+    }
+
+    /// Another node on the same database.
+    pub(crate) fn another(&self) -> Node {
+        Node::start(&launch(&self.database, &self.home))
+    }
+
+    pub(crate) fn api(&self, node: usize) -> Api {
+        self.nodes[node].api()
+    }
+
+    /// The number by which the database knows a node.
+    pub(crate) fn number(&self, node: &Node) -> i64 {
+        let pid = node.pid();
+        self.database
+            .number(&format!("SELECT no FROM nodes WHERE name LIKE '%/{pid}'"))
+    }
+
+    /// How many shards a node owns.
+    pub(crate) fn shards(&self, node: &Node) -> i64 {
+        let owner = self.number(node);
+        let sql = format!("SELECT count(*) FROM shards WHERE owner = {owner}");
+        self.database.number(&sql)
+    }
+
+    /// Waits until both nodes have as much as the other.
+    pub(crate) async fn until_shared(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.nodes.iter().all(|node| self.shards(node) == 128) {
+            assert!(Instant::now() < deadline, "the work is not shared");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until nobody but this node owns anything, and it owns everything.
+    pub(crate) async fn until_all_is_of(&self, node: &Node) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.shards(node) != 256 {
+            assert!(Instant::now() < deadline, "others own something");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Makes a tenant, and an endpoint of it that this node sends to.
+    pub(crate) async fn endpoint_of(&self, owner: usize, fields: Value) -> String {
+        let mut api = self.api(0);
+        let owner = self.number(&self.nodes[owner]);
+        loop {
+            let endpoint = api.endpoint("acme", fields.clone()).await;
+            let id = endpoint["id"].as_str().expect("an id").to_owned();
+            let last = "SELECT s.owner FROM endpoints e JOIN shards s ON s.no = e.shard \
+                        ORDER BY e.no DESC LIMIT 1";
+            if self.database.number(last) == owner {
+                return id;
+            }
+            let gone = api
+                .call("DELETE", &format!("/v1/tenants/acme/endpoints/{id}"), None)
+                .await;
+            assert_eq!(gone.status, 204);
+        }
+    }
+}
+
+fn launch(database: &Database, home: &TempDir) -> Launch {
+    Launch::new(
+        env!("CARGO_BIN_EXE_posthaste"),
+        &database.url(),
+        home.path(),
+    )
+}
+
+/// An event that everybody wants.
+pub(crate) fn event() -> Value {
+    json!({"type": "invoice.paid", "payload": {"amount": 1}})
+}
+
+/// The delivery of an event to its only endpoint.
+pub(crate) fn delivery(event: &Value) -> String {
+    event["deliveries"][0]["id"]
+        .as_str()
+        .expect("a delivery")
+        .to_owned()
+}
