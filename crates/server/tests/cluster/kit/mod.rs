@@ -11,4 +11,4 @@ pub(crate) use verdict::{Fault, Verdict, ended, explained};
 /// Long enough that a busy machine is no fault.
 pub(crate) const PATIENT_LEASE: &str = "6s";
 /// Short, for stories in which a node must be found dead.
-pub(crate) const SHORT_LEASE: &str = "2s";
+pub(crate) const SHORT_LEASE: &str = "3s";
