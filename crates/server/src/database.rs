@@ -56,8 +56,16 @@ fn name_of_machine() -> String {
     format!("{}/{process}", name.trim())
 }
 
+/// The server with a password: if its URL lacks one, that from where PostgreSQL's own programs look for it.
+pub fn with_password(server: &ServerUrl) -> ServerUrl {
+    match std::env::var("PGPASSWORD") {
+        Ok(password) if !password.is_empty() => server.clone().or_password(&password),
+        Ok(_) | Err(_) => server.clone(),
+    }
+}
+
 /// Opens the way to a database.
-struct Door;
+pub struct Door;
 
 impl Dial for Door {
     fn dial(&self, place: &Place, tls: &Tls) -> Dialled {

@@ -2,6 +2,16 @@
 //!
 //! `cargo run --release --example cost -- [STORED…] [--endpoints N] [--dir PATH]`: for each number of
 //! finished events that lie in the file already, the figures of 100,000 more at groups of 256.
+//!
+//! With `--store postgres://…` the same for an empty database of its own; then the CPU is that of the
+//! server's processes for it, and nothing is said of what is written.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a measurement reaches its own server without the door out"
+)]
+
+#[path = "../tests/engines/mod.rs"]
+mod engines;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,6 +25,7 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::postgres::{PostgresStore, ServerUrl};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
     AttemptDetail, Content, DeliveryFilter, Endpoint, HandOver, HandedOver, Insertion, Limits,
@@ -43,7 +54,9 @@ impl HandOver for Taken {
 }
 
 struct Bench {
-    store: SqliteStore,
+    store: Arc<dyn Store>,
+    /// The database whose server's CPU counts, if it is not this process's.
+    database: Option<String>,
     taken: Arc<Taken>,
     endpoints: u64,
     clock_ms: u64,
@@ -53,10 +66,12 @@ fn main() {
     let mut sizes = Vec::new();
     let mut endpoints = 1_000;
     let mut parent = std::env::temp_dir();
+    let mut url: Option<String> = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--endpoints" => endpoints = value(args.next()),
+            "--store" => url = Some(args.next().expect("a URL")),
             "--dir" => parent = args.next().expect("a path").into(),
             _ => sizes.push(value(Some(arg))),
         }
@@ -74,7 +89,24 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|");
     runtime.block_on(async {
-        let mut bench = Bench::open(directory.path().join("cost.db"), endpoints).await;
+        let taken = Arc::new(Taken::default());
+        let settings = StoreSettings::new(Dice::seeded(1));
+        let mut database = None;
+        let store: Arc<dyn Store> = match url {
+            None => {
+                let path = directory.path().join("cost.db");
+                Arc::new(SqliteStore::open(path, settings, taken.clone()).expect("it opens"))
+            }
+            Some(url) => {
+                let server: ServerUrl = url.parse().expect("a URL");
+                database = Some(server.database().to_owned());
+                let server = engines::settings(server);
+                let orders = Arc::new(engines::NoOrders);
+                let store = PostgresStore::open(server, settings, taken.clone(), orders);
+                Arc::new(store.expect("it opens"))
+            }
+        };
+        let mut bench = Bench::open(store, database, taken, endpoints).await;
         let mut stored = 0;
         for size in sizes {
             if size > stored {
@@ -93,10 +125,12 @@ fn value(text: Option<String>) -> u64 {
 }
 
 impl Bench {
-    async fn open(path: std::path::PathBuf, endpoints: u64) -> Bench {
-        let taken = Arc::new(Taken::default());
-        let settings = StoreSettings::new(Dice::seeded(1));
-        let store = SqliteStore::open(path, settings, taken.clone()).expect("it opens");
+    async fn open(
+        store: Arc<dyn Store>,
+        database: Option<String>,
+        taken: Arc<Taken>,
+        endpoints: u64,
+    ) -> Bench {
         let now = Timestamp(START_MS);
         for number in 1..=endpoints {
             if (number - 1) % PER_TENANT == 0 {
@@ -108,6 +142,7 @@ impl Bench {
         }
         Bench {
             store,
+            database,
             taken,
             endpoints,
             clock_ms: START_MS,
@@ -164,10 +199,22 @@ impl Bench {
         took
     }
 
+    /// CPU time of the store: of this process, or of the server's processes that serve its database.
+    fn cpu(&self) -> Duration {
+        match &self.database {
+            None => cpu("self"),
+            Some(database) => backends(database).iter().map(|pid| cpu(pid)).sum(),
+        }
+    }
+
     async fn measure(&mut self, stored: u64) {
-        let before = (cpu(), written(), Instant::now());
+        let before = (self.cpu(), written(), Instant::now());
         let mut took = self.run(MEASURED, GROUP).await;
-        let (cpu, written, elapsed) = (cpu() - before.0, written() - before.1, before.2.elapsed());
+        let (cpu, written, elapsed) = (
+            self.cpu() - before.0,
+            written() - before.1,
+            before.2.elapsed(),
+        );
         took.sort_unstable();
         let p99 = took[took.len() * 99 / 100];
         let began = Instant::now();
@@ -201,9 +248,21 @@ impl Bench {
     }
 }
 
-/// CPU time of this process, all threads together.
-fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("a Linux machine");
+/// The server's processes for a database, which their titles tell.
+fn backends(database: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").expect("a Linux machine");
+    let named = processes.flatten().filter_map(|process| {
+        let title = std::fs::read_to_string(process.path().join("cmdline")).ok()?;
+        let serves =
+            title.starts_with("postgres: ") && title.split(' ').any(|word| word == database);
+        serves.then(|| process.file_name().to_string_lossy().into_owned())
+    });
+    named.collect()
+}
+
+/// CPU time of a process, all threads together.
+fn cpu(process: &str) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("a Linux machine");
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()

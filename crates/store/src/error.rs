@@ -122,6 +122,14 @@ pub enum OpenError {
         /// The newest format this program knows.
         known: u32,
     },
+    /// A copy into it was begun and is not finished.
+    #[error(
+        "{server} holds a copy that was not finished; run the same `posthaste store copy` again, which goes on where it was"
+    )]
+    HalfCopied {
+        /// The server, without a password.
+        server: String,
+    },
     /// The user may not do what is needed.
     #[error(
         "user {user} lacks rights on {server}: {why}; make it the owner of the database, or `GRANT CREATE, USAGE ON SCHEMA public TO {user}`"

@@ -14,6 +14,7 @@ mod cluster;
 mod codes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+pub mod copy;
 mod delivery;
 mod directory;
 mod error;

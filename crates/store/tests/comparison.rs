@@ -7,7 +7,7 @@
 
 mod engines;
 
-use engines::SqliteHarness;
+use engines::{PostgresHarness, SqliteHarness};
 use posthaste_store::contract::ModelHarness;
 use posthaste_store::contract::comparison::assert_agree;
 
@@ -36,4 +36,24 @@ fn sqlite_agrees_with_the_model_for_more_seeds() {
 #[test]
 fn sqlite_agrees_with_the_model_for_the_last_seeds() {
     assert_agree(75..100, SqliteHarness::in_memory);
+}
+
+#[test]
+fn postgres_agrees_with_the_model() {
+    assert_agree(0..12, PostgresHarness::new);
+}
+
+#[test]
+fn postgres_agrees_with_the_model_for_other_seeds() {
+    assert_agree(12..24, PostgresHarness::new);
+}
+
+#[test]
+fn postgres_agrees_with_the_model_for_more_seeds() {
+    assert_agree(24..36, PostgresHarness::new);
+}
+
+#[test]
+fn postgres_agrees_with_the_model_for_the_last_seeds() {
+    assert_agree(36..48, PostgresHarness::new);
 }

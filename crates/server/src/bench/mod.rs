@@ -16,6 +16,7 @@
 //! ```
 
 pub mod api;
+pub mod database;
 pub mod failure;
 pub mod figures;
 pub mod ledger;
@@ -38,7 +39,7 @@ use tokio::runtime;
 
 use failure::Failure;
 use report::Outcome;
-use scenario::{door, history, memory, neighbour, recovery, versus};
+use scenario::{door, flat, history, memory, neighbour, recovery, versus};
 use settings::{Scenario, Settings};
 
 /// Plays what was asked for, one after the other.
@@ -68,6 +69,8 @@ async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failur
         Scenario::Memory => memory::run(settings).await,
         Scenario::History => history::run(settings).await,
         Scenario::Door => door::run(settings).await,
+        Scenario::Nodes => versus::nodes(settings).await,
+        Scenario::Flat => flat::run(settings).await,
     }
 }
 
@@ -93,6 +96,10 @@ pub fn circumstances(settings: &Settings) -> Vec<String> {
     ));
     if cfg!(debug_assertions) {
         told.push("this is a debug build: its figures mean nothing".to_owned());
+    }
+    if let Some(store) = settings.database() {
+        told.extend(database::circumstances(store));
+        return told;
     }
     let folder = settings.data_folder(&std::env::temp_dir());
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();

@@ -25,6 +25,8 @@ pub struct Figures {
     pub peak_memory_bytes: Option<f64>,
     /// What it had written to storage.
     pub written_bytes_per_delivery: Option<f64>,
+    /// Processor time of the database's server, where it is one and can be seen.
+    pub database_cpu_us_per_delivery: Option<f64>,
 }
 
 impl Figures {
@@ -44,6 +46,7 @@ impl Figures {
             cpu_us_per_delivery: of(|figures| figures.cpu_us_per_delivery),
             peak_memory_bytes: of(|figures| figures.peak_memory_bytes),
             written_bytes_per_delivery: of(|figures| figures.written_bytes_per_delivery),
+            database_cpu_us_per_delivery: of(|figures| figures.database_cpu_us_per_delivery),
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use posthaste_core::lane::{MAX_BURST, MAX_PER_SECOND};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use super::database;
 use super::failure::Failure;
 use super::subject::Kind;
 
@@ -39,12 +40,17 @@ pub enum Scenario {
     History,
     /// The sender alone: raw connections and the hardened client in turns
     Door,
+    /// How soon on PostgreSQL, with one node, and with two of which one accepts and the other sends
+    Nodes,
+    /// What commits and fetches cost on PostgreSQL with much waiting, much dead, and an old snapshot
+    Flat,
 }
 
 /// What a benchmark is asked to do.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// Where the server keeps its data; without it, in a new file that is removed.
+    #[serde(serialize_with = "without_password")]
     pub store: Option<String>,
     /// How many events; each scenario has its own idea.
     pub events: Option<usize>,
@@ -76,6 +82,17 @@ impl Settings {
                 "{places} deliveries are too many for one run: at most {MAX_PLACES}"
             )));
         }
+        let database = self.database();
+        let wants_one = |scenario: &&Scenario| matches!(scenario, Scenario::Nodes | Scenario::Flat);
+        match (database, self.scenarios.iter().find(wants_one)) {
+            (Some(store), _) => drop(database::server_of(store)?),
+            (None, None) => {}
+            (None, Some(_)) => {
+                return Err(Failure::Usage(
+                    "nodes and flat are about PostgreSQL: add --store postgres://…".to_owned(),
+                ));
+            }
+        }
         match self.store_file() {
             Some(file) if file.exists() => Err(Failure::Usage(format!(
                 "{} exists: a benchmark fills a store with rubbish, so name a new file",
@@ -83,6 +100,12 @@ impl Settings {
             ))),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// The URL of the server that databases are made on, if the store is one.
+    pub fn database(&self) -> Option<&str> {
+        let store = self.store.as_deref();
+        store.filter(|store| database::is_database(store))
     }
 
     /// The file named as the store, if it is one.
@@ -121,6 +144,18 @@ impl Settings {
     pub fn unlimited() -> (f64, u32) {
         (MAX_PER_SECOND, MAX_BURST)
     }
+}
+
+/// The store as it may be told: a URL without its password.
+fn without_password<S: Serializer>(store: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+    let told = store
+        .as_deref()
+        .map(|store| match database::server_of(store) {
+            Ok(server) if database::is_database(store) => server.to_string(),
+            Ok(_) | Err(_) if database::is_database(store) => "postgres".to_owned(),
+            Ok(_) | Err(_) => store.to_owned(),
+        });
+    told.serialize(to)
 }
 
 #[cfg(test)]
@@ -167,6 +202,26 @@ mod tests {
                 .check()
                 .is_err_and(|e| e.exit_code() == 2)
         );
+    }
+
+    #[test]
+    fn a_password_is_not_told() {
+        let told = serde_json::to_string(&settings(Some("postgres://u:hunter2@h/d"))).unwrap();
+        assert!(
+            !told.contains("hunter2") && told.contains("postgres://u@h"),
+            "{told}"
+        );
+        let file = serde_json::to_string(&settings(Some("sqlite:b.db"))).unwrap();
+        assert!(file.contains("sqlite:b.db"), "{file}");
+    }
+
+    #[test]
+    fn what_is_about_databases_wants_one() {
+        let mut flat = settings(None);
+        flat.scenarios = vec![Scenario::Flat];
+        assert!(flat.check().is_err_and(|error| error.exit_code() == 2));
+        flat.store = Some("postgres://h/d".to_owned());
+        assert!(flat.check().is_ok());
     }
 
     #[test]

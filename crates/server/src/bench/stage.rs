@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tokio::time::{interval, sleep};
 
 use super::api::{Api, Made, Wanted};
+use super::database::Database;
 use super::failure::Failure;
 use super::ledger::Ledger;
 use super::producer::{Intake, Load, produce};
@@ -19,6 +20,7 @@ use super::receiver::Receivers;
 use super::relay::{Orders, Recipient};
 use super::settings::Settings;
 use super::subject::{Kind, Subject};
+use super::usage::Usage;
 
 /// When nothing arrives for so long, nothing will.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
@@ -40,9 +42,22 @@ pub struct Stage {
     pub intake: Intake,
     /// What the server calls the endpoints.
     pub made: Vec<Made>,
+    /// Sends what the subject accepts, where those are two.
+    pub worker: Option<Subject>,
     arguments: Vec<String>,
     admin_key: String,
     _home: Option<TempDir>,
+    /// What the store is made in. Dropped last, when nobody works in it any more.
+    pub database: Option<Database>,
+}
+
+/// Who accepts and who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// One node does both.
+    One,
+    /// One node accepts, another owns everything and sends.
+    Apart,
 }
 
 impl Stage {
@@ -74,9 +89,11 @@ impl Stage {
             subject,
             intake,
             made: Vec::new(),
+            worker: None,
             arguments,
             admin_key: String::new(),
             _home: None,
+            database: None,
         })
     }
 
@@ -86,11 +103,40 @@ impl Stage {
         ledger: Arc<Ledger>,
         wanted: impl Fn(usize, String) -> Wanted,
     ) -> Result<Stage, Failure> {
+        Stage::nodes(settings, ledger, wanted, Parts::One).await
+    }
+
+    /// The server, or two of it.
+    pub async fn nodes(
+        settings: &Settings,
+        ledger: Arc<Ledger>,
+        wanted: impl Fn(usize, String) -> Wanted,
+        parts: Parts,
+    ) -> Result<Stage, Failure> {
         let receivers = Receivers::start(Arc::clone(&ledger))?;
         let home = TempDir::with_prefix("posthaste-bench-")
             .map_err(Failure::machine("cannot make a folder for the store"))?;
         let admin_key = format!("ph_{}", hex(&chance::<24>()?));
-        let arguments = serve_arguments(settings, home.path(), &admin_key);
+        let database = match settings.database() {
+            Some(store) => {
+                let name = format!("posthaste_bench_{}", hex(&chance::<8>()?));
+                Some(Database::make(store, &name).await?)
+            }
+            None => None,
+        };
+        let store = match &database {
+            Some(database) => database.url().to_owned(),
+            None => settings.store_in(home.path()),
+        };
+        let mut arguments = serve_arguments(settings, &store, &admin_key);
+        let mut worker = None;
+        if parts == Parts::Apart {
+            let role = |role: &str| ["--role".to_owned(), role.to_owned()];
+            let mut other = arguments.clone();
+            other.extend(role("worker"));
+            worker = Some(Subject::start(Kind::Server, &other, None, home.path()).await?);
+            arguments.extend(role("api"));
+        }
         let subject = Subject::start(Kind::Server, &arguments, None, home.path()).await?;
         let mut api = Api::connect(subject.address(), &admin_key).await?;
         api.ready().await?;
@@ -111,15 +157,37 @@ impl Stage {
             subject,
             intake,
             made,
+            worker,
             arguments,
             admin_key,
             _home: Some(home),
+            database,
         })
     }
 
     /// A connection to the server's API.
     pub async fn api(&self) -> Result<Api, Failure> {
         Api::connect(self.subject.address(), &self.admin_key).await
+    }
+
+    /// A connection to whoever sends, which knows of the lag.
+    pub async fn sender(&self) -> Result<Api, Failure> {
+        let sender = self.worker.as_ref().unwrap_or(&self.subject);
+        Api::connect(sender.address(), &self.admin_key).await
+    }
+
+    /// What all nodes have used once they have come to rest.
+    pub async fn settled_usage(&self) -> Result<Usage, Failure> {
+        let usage = self.subject.settled_usage().await?;
+        match &self.worker {
+            Some(worker) => Ok(usage.and(&worker.settled_usage().await?)),
+            None => Ok(usage),
+        }
+    }
+
+    /// What the database's server has used of the processor, if that can be seen.
+    pub async fn database_cpu(&self) -> Option<Duration> {
+        self.database.as_ref()?.cpu().await
     }
 
     /// Stops the server and starts it again on the same store. How long the stop took, and the start.
@@ -147,8 +215,10 @@ impl Stage {
             ledger: self.ledger,
             receivers: self.receivers,
             made: self.made,
+            worker: self.worker,
             arguments: self.arguments,
             admin_key: self.admin_key,
+            database: self.database,
         };
         stage.api().await?.ready().await?;
         Ok((stage, stopped_within, started_within))
@@ -218,14 +288,13 @@ fn intake(address: SocketAddr, key: String) -> Intake {
     }
 }
 
-fn serve_arguments(settings: &Settings, home: &Path, admin_key: &str) -> Vec<String> {
-    let store = settings.store_in(home);
+fn serve_arguments(settings: &Settings, store: &str, admin_key: &str) -> Vec<String> {
     let words = [
         "serve",
         "--listen",
         "127.0.0.1:0",
         "--store",
-        &store,
+        store,
         "--admin-key",
         admin_key,
         "--allow-network",

@@ -27,6 +27,16 @@ impl Usage {
             .ok_or_else(|| io::Error::other("/proc is not as expected"))
     }
 
+    /// What two processes have used together.
+    pub fn and(&self, other: &Usage) -> Usage {
+        Usage {
+            cpu: self.cpu + other.cpu,
+            peak_memory_bytes: self.peak_memory_bytes + other.peak_memory_bytes,
+            memory_bytes: self.memory_bytes + other.memory_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+        }
+    }
+
     fn parse(stat: &str, status: &str, io: &str, ticks_per_second: u64) -> Option<Usage> {
         let ticks = cpu_ticks(stat)?;
         let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second.max(1));
@@ -38,6 +48,37 @@ impl Usage {
             written_bytes: field(io, "write_bytes")?,
         })
     }
+}
+
+/// The processes of a machine, as `/proc` tells of them.
+pub trait Processes {
+    /// The `stat` line of one.
+    fn stat(&self, pid: u32) -> Option<String>;
+    /// All there are.
+    fn all(&self) -> Vec<u32>;
+}
+
+/// What a `stat` line says of whose child a process is and of its time, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessTicks {
+    /// Whose child it is.
+    pub parent: u32,
+    /// What it used itself.
+    pub own: u64,
+    /// What children used that it has waited for.
+    pub waited_for: u64,
+}
+
+/// Reads a `stat` line.
+pub fn process_ticks(stat: &str) -> Option<ProcessTicks> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
+    Some(ProcessTicks {
+        parent: fields.get(1)?.parse().ok()?,
+        own: number(11)?.checked_add(number(12)?)?,
+        waited_for: number(13)?.checked_add(number(14)?)?,
+    })
 }
 
 /// User and system time from a `stat` line. The name before it may hold blanks and brackets.

@@ -14,6 +14,7 @@ use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
 use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;
+use super::copy::StoreCommand;
 use super::demo::DemoArgs;
 use super::listen::ListenArgs;
 use super::rate;
@@ -69,6 +70,13 @@ pub enum Command {
     /// Copy the store to a file, while the server runs or not
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
+    /// Move from one store to another
+    #[command(arg_required_else_help = true)]
+    Store {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
     /// Put a new key in front of the master keys; the next start seals everything with it
     #[command(after_help = ROTATE_EXAMPLES)]
     RotateMasterKey(RotateArgs),

@@ -25,6 +25,8 @@ Examples:
   posthaste bench --scenario hanging --json
   posthaste bench --set log.level=warn
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
+  posthaste bench --store postgres://postgres@127.0.0.1:5432/postgres
+  posthaste bench --scenario nodes --scenario flat --store postgres://postgres@127.0.0.1:5432/postgres
 
 Without --scenario it runs throughput, lag and door. Build with --release, on a machine with nothing
 else to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and
@@ -33,7 +35,8 @@ says which.";
 /// `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// Where the server keeps its data: a new sqlite:FILE [default: a file that is removed]
+    /// Where the server keeps its data: a new sqlite:FILE, or postgres://… on whose server databases
+    /// are made and dropped [default: a file that is removed]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
     /// How many events; each scenario has its own default

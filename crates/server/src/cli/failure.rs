@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use posthaste_core::mistakes::Mistakes;
 use posthaste_store::OpenError;
+use posthaste_store::copy::CopyError;
 
 use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
@@ -76,6 +77,12 @@ pub enum Failure {
     NoFile(String),
     /// The store cannot be copied.
     NotCopied(OpenError),
+    /// One of the two stores is not of the kind that can be copied so.
+    Uncopied(String),
+    /// A store cannot be carried to another.
+    CopyFailed(CopyError),
+    /// A copy does not hold what its original does.
+    CountsDiffer,
     /// The master keys cannot be changed.
     NotRotated(VaultError),
     /// Told to stop twice, the server did not wait.
@@ -101,6 +108,7 @@ impl Failure {
             | Failure::Mistaken { .. }
             | Failure::Misconfigured(_)
             | Failure::NoFile(_)
+            | Failure::Uncopied(_)
             | Failure::Roots(_) => 2,
             Failure::Unwritable { .. }
             | Failure::Unprintable(_)
@@ -108,6 +116,8 @@ impl Failure {
             | Failure::NotStarted(_)
             | Failure::NotCopied(_)
             | Failure::NotRotated(_)
+            | Failure::CopyFailed(_)
+            | Failure::CountsDiffer
             | Failure::Hurried
             | Failure::BrokenDown(_) => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
@@ -153,6 +163,11 @@ impl fmt::Display for Failure {
                 "{url} is a PostgreSQL database and no file: copy it with pg_dump, or as its operator does"
             ),
             Failure::NotCopied(error) => error.fmt(f),
+            Failure::Uncopied(why) => f.write_str(why),
+            Failure::CopyFailed(error) => error.fmt(f),
+            Failure::CountsDiffer => {
+                f.write_str("the two stores do not hold the same: do not use the copy")
+            }
             Failure::NotRotated(error) => error.fmt(f),
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",

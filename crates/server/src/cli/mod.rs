@@ -6,6 +6,7 @@
 pub mod args;
 pub mod bench;
 pub mod completions;
+pub mod copy;
 pub mod demo;
 pub mod explain;
 pub mod failure;
@@ -28,6 +29,7 @@ use clap::error::{ContextKind, ContextValue};
 use posthaste_core::quoted::MAX_QUOTED_CHARS;
 
 use args::{Cli, Command, PolicyCommand};
+use copy::StoreCommand;
 use failure::Failure;
 
 /// Reads the arguments, does what they ask, and says how it went.
@@ -81,6 +83,9 @@ fn obey(cli: Cli) -> Result<(), Failure> {
         Command::Listen(args) => listen::run(args),
         Command::Remote(asked) => remote::run(asked),
         Command::Backup(args) => upkeep::backup(&args),
+        Command::Store { command } => match command {
+            StoreCommand::Copy(args) => copy::run(&args),
+        },
         Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args),
     }

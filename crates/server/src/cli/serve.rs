@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use posthaste_core::time::Span;
 use posthaste_store::StoreSettings;
-use posthaste_store::postgres::ServerUrl;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -15,7 +14,7 @@ use super::serve_args::ServeArgs;
 use crate::chance;
 use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
-use crate::database::SharedStore;
+use crate::database::{SharedStore, with_password};
 use crate::logging;
 use crate::node::{Kept, Node, NodeSettings};
 
@@ -103,13 +102,8 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     })
 }
 
-/// Where everything is kept. A password that the URL lacks is taken from where PostgreSQL's own programs
-/// look for it.
+/// Where everything is kept.
 fn kept(config: &Config) -> Kept {
-    let with_password = |server: &ServerUrl| match std::env::var("PGPASSWORD") {
-        Ok(password) if !password.is_empty() => server.clone().or_password(&password),
-        Ok(_) | Err(_) => server.clone(),
-    };
     match &config.store {
         StoreLocation::Sqlite(path) => Kept::File(path.clone()),
         StoreLocation::Postgres(url) => {

@@ -48,6 +48,14 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<MasterKey>>, VaultError> {
     read_file_text(&text, &origin).map(Some)
 }
 
+/// The keys of a file that must be there, as they are written: for whoever places them elsewhere.
+pub fn key_file_text(path: &Path) -> Result<String, VaultError> {
+    let keys = read(path)?.ok_or_else(|| VaultError::Missing {
+        path: path.to_owned(),
+    })?;
+    Ok(keys.iter().map(MasterKey::line).collect())
+}
+
 /// Whether anybody but its owner can read or change a file. One that belongs to root may be read by
 /// its group: so secrets are handed to a service that does not run as root.
 fn is_exposed(owner: u32, mode: u32) -> bool {

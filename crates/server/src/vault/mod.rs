@@ -27,7 +27,7 @@ use posthaste_store::Endpoint;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 pub use error::{Flaw, VaultError};
-pub use file::rotate_key_file;
+pub use file::{key_file_text, rotate_key_file};
 pub use keys::{KEY_BYTES, MAX_KEYS, MasterKeyId};
 
 use crate::chance::random_bytes;

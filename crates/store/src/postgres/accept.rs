@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use posthaste_core::delivery::Delivery;
-use posthaste_core::id::{EndpointId, EventId, Mint, first_moment, moment_of};
+use posthaste_core::id::{EndpointId, EventId, Mint};
 use posthaste_core::ingest::{self, Fingerprint, judge};
 use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashMap;
@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::columns::{Id, at, ms, parse};
 use super::events::{read_list, write_list};
 use super::fault::Fault;
+use super::lead::lead_of;
 use super::link::Link;
 use super::operation::Accepting;
 use super::partitions::Day;
@@ -361,12 +362,3 @@ pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endp
 /// Adds rows to `idempotency`. One that is there already ends the transaction.
 pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[])";
-
-/// How many milliseconds an id lies ahead of a time, rounded up so that it seldom changes.
-fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
-    let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
-    match moments >> 12 {
-        0 => 0,
-        some => some.next_power_of_two() as i64,
-    }
-}

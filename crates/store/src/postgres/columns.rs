@@ -13,7 +13,7 @@ use crate::codes::Coded;
 
 /// An id, as a `uuid`: 16 bytes whose order is the order of the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Id(pub(super) u128);
+pub(crate) struct Id(pub(crate) u128);
 
 impl ToSql for Id {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {

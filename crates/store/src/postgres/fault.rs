@@ -15,7 +15,7 @@ pub(super) const SUPERSEDED: &str = "PH003";
 
 /// Why something was not done.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The server said so, or cannot be heard.
     Server(tokio_postgres::Error),
     /// What is stored cannot be understood.

@@ -102,6 +102,17 @@ impl Batch {
         singles
     }
 
+    /// Whether an answer would be another one if something were stored under its keys, and nothing of it
+    /// reaches the database, which would say so.
+    fn may_be_stored(&self, answers: &[Ingest]) -> bool {
+        let keyed = |it: &Accepting| it.events.iter().any(|event| event.idempotency.is_some());
+        let mut answered = self.accepts.iter().zip(answers);
+        answered.any(|(accepting, answer)| match answer {
+            Ingest::Conflict(_) | Ingest::NoSuchEndpoint => keyed(accepting),
+            Ingest::Done(_) | Ingest::NoSuchTenant => false,
+        })
+    }
+
     /// The records that are to be written.
     fn current(&self) -> impl Iterator<Item = &Recording> {
         let late = &self.superseded;
@@ -187,24 +198,16 @@ impl Writer {
         }
         let holdings = self.scene.holdings.clone();
         batch.drop_if(|it| !holdings.owns(it.attempt.delivery.facts().endpoint));
-        let known = self.known_keys(&link, batch).await?;
+        let mut known = self.known_keys(&link, batch).await?;
         let numbers = self.numbers(&link, batch).await?;
-        let mut tally = Tally::default();
-        let mut recorded = Recorded::default();
-        for it in batch.current() {
-            let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
-            recorded.add(&mut tally, it.now, endpoint_no, &it.attempt, &it.detail);
-        }
-        let mut accepted = Acceptance::default();
-        let mut desk = Desk {
-            routes: &self.scene.routes,
-            mint: &mut self.scene.mint,
-            tally: &mut tally,
-            known,
+        let (mut accepted, recorded, tally) = loop {
+            let looked = known.is_some();
+            let plan = plan(&mut self.scene, batch, &numbers, known.unwrap_or_default());
+            if looked || !batch.may_be_stored(&plan.0.answers) {
+                break plan;
+            }
+            known = Some(accept::look_up(&link, &self.scene.routes, &batch.accepts).await?);
         };
-        for accepting in &batch.accepts {
-            accepted.add(&mut desk, accepting);
-        }
         make_partitions(&mut self.scene, &accepted).await?;
         let leads = self.scene.leads;
         commit(&self.scene, batch, &accepted, &recorded, &tally).await?;
@@ -223,12 +226,13 @@ impl Writer {
     }
 
     /// What is stored under the keys of a batch, if it is likely that something is.
-    async fn known_keys(&mut self, link: &Link, batch: &Batch) -> Result<Known, Fault> {
+    async fn known_keys(&mut self, link: &Link, batch: &Batch) -> Result<Option<Known>, Fault> {
         if self.wary == 0 || batch.accepts.is_empty() {
-            return Ok(Known::default());
+            return Ok(None);
         }
         self.wary -= 1;
-        accept::look_up(link, &self.scene.routes, &batch.accepts).await
+        let known = accept::look_up(link, &self.scene.routes, &batch.accepts).await?;
+        Ok(Some(known))
     }
 
     /// The numbers of the endpoints that records are about. A number never changes.
@@ -271,6 +275,32 @@ impl Writer {
         }
         Ok(numbers)
     }
+}
+
+/// Turns a batch into rows.
+fn plan<'a>(
+    scene: &mut Scene,
+    batch: &'a Batch,
+    numbers: &FxHashMap<EndpointId, i64>,
+    known: Known,
+) -> (Acceptance<'a>, Recorded, Tally) {
+    let mut tally = Tally::default();
+    let mut recorded = Recorded::default();
+    for it in batch.current() {
+        let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
+        recorded.add(&mut tally, it.now, endpoint_no, &it.attempt, &it.detail);
+    }
+    let mut accepted = Acceptance::default();
+    let mut desk = Desk {
+        routes: &scene.routes,
+        mint: &mut scene.mint,
+        tally: &mut tally,
+        known,
+    };
+    for accepting in &batch.accepts {
+        accepted.add(&mut desk, accepting);
+    }
+    (accepted, recorded, tally)
 }
 
 /// There are partitions for whatever is new.

@@ -32,7 +32,7 @@ const MAX_STATEMENTS: usize = 512;
 pub(super) const OLDEST_SERVER: u32 = 130_000;
 
 /// What a statement is given.
-pub(super) type Given<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(crate) type Given<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The other half of a connection: whoever opened it has to poll it.
 pub(super) type Pump = Connection<Box<dyn Wire>, NoTlsStream>;

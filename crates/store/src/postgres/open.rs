@@ -50,6 +50,21 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
     Ok(())
 }
 
+/// A copy that was begun and not finished is nobody's store yet.
+pub(super) async fn refuse_half_copied(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
+    let sql =
+        "SELECT count(*) FILTER (WHERE name = $1) > count(*) FILTER (WHERE name = $2) FROM meta";
+    let row = link
+        .query_one(sql, &[&meta::COPIED_FROM, &meta::COPY_DONE])
+        .await;
+    let row = row.map_err(|fault| explain(url, &fault))?;
+    if row.get(0) {
+        let server = url.to_string();
+        return Err(OpenError::HalfCopied { server });
+    }
+    Ok(())
+}
+
 /// Which format the database has; 0 if it is not ours yet.
 async fn format(link: &Link) -> Result<u32, Fault> {
     let row = link

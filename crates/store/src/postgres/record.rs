@@ -185,11 +185,11 @@ pub(super) const REMEMBER: &str = "INSERT INTO healths AS h (endpoint_no, revisi
     health = excluded.health WHERE h.revision < excluded.revision";
 
 /// Keeps notices, numbered in the order of their commits, and drops the oldest.
-pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1) \
+pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
     INSERT INTO notices (number, endpoint_no, at, name, detail) \
-    SELECT value - cardinality($1) + place, endpoint_no, at, name, detail FROM last, \
+    SELECT value - cardinality($1::bigint[]) + place, endpoint_no, at, name, detail FROM last, \
     unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
     WITH ORDINALITY AS n (endpoint_no, at, name, detail, place)";
 

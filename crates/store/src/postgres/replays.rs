@@ -351,6 +351,7 @@ async fn send_anew(
     if targets.is_empty() {
         return Ok(going);
     }
+    scene.make_room(now).await?;
     let events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
     let endpoints: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
     let ids: Vec<DeliveryId> = targets.iter().map(|_| scene.mint.next(now)).collect();

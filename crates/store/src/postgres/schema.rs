@@ -19,7 +19,7 @@ pub(super) mod lock {
 }
 
 /// Numbers that are kept by name, in the table `meta`.
-pub(super) mod meta {
+pub(crate) mod meta {
     /// The format.
     pub(crate) const FORMAT: &str = "format";
     /// By how many milliseconds the id of an event runs ahead of its time, at most.
@@ -28,6 +28,10 @@ pub(super) mod meta {
     pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
     /// The greatest moment of an id that is not stored any more.
     pub(crate) const LAST_MOMENT: &str = "last_moment";
+    /// Which file a copy was made of, by its fingerprint.
+    pub(crate) const COPIED_FROM: &str = "copied_from";
+    /// All of it was copied.
+    pub(crate) const COPY_DONE: &str = "copy_done";
     /// The number of the last notice.
     pub(crate) const LAST_NOTICE: &str = "last_notice";
     /// When somebody last asked whether writing works.

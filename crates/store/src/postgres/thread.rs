@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use posthaste_core::cluster::{NodeNo, Timings};
 use posthaste_core::dice::Dice;
@@ -19,7 +20,7 @@ use super::floors::Floors;
 use super::holdings::Holdings;
 use super::link::{Connector, Link};
 use super::membership::Membership;
-use super::open::{explain, explain_unlinked, migrate};
+use super::open::{explain, explain_unlinked, migrate, refuse_half_copied};
 use super::partitions::Partitions;
 use super::queue::Queue;
 use super::readers::Readers;
@@ -30,6 +31,9 @@ use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::writer::Writer;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
+
+/// How long what is still being read may take once the store is closed.
+const LAST_READS: Duration = Duration::from_secs(5);
 
 /// What the thread shares with whoever calls.
 #[derive(Clone)]
@@ -145,9 +149,13 @@ async fn live(
         task.abort();
     }
     shared.readers.close();
-    for reader in readers {
-        if reader.await.is_err() {
-            tracing::error!("a reader has panicked");
+    let until = tokio::time::Instant::now() + LAST_READS;
+    for mut reader in readers {
+        match tokio::time::timeout_at(until, &mut reader).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!("a reader has panicked"),
+            // The database does not answer, and nobody would wait for what it says.
+            Err(_) => reader.abort(),
         }
     }
 }
@@ -168,6 +176,7 @@ async fn open(
         .await
         .map_err(|unlinked| explain_unlinked(url, &unlinked))?;
     migrate(&link, url).await?;
+    refuse_half_copied(&link, url).await?;
     let explain = |fault: Fault| explain(url, &fault);
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;

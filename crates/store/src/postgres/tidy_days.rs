@@ -24,6 +24,8 @@ use crate::Retention;
 const DROP_LOCK_MS: u32 = 1_000;
 /// How many idempotency keys go in one step.
 const KEYS_AT_ONCE: i64 = 20_000;
+/// So many events are counted one by one.
+const COUNTED: i64 = 100_000;
 /// An empty day is kept for so long, so that nobody drops what somebody is about to fill.
 const EMPTY_FOR: Span = Span::from_days(3);
 /// How many empty days go in one step.
@@ -44,7 +46,8 @@ pub(super) struct Step {
 async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
     let rows = link
         .query(
-            "SELECT c.relname::text, pg_relation_size(c.oid) FROM pg_inherits i \
+            "SELECT c.relname::text, pg_relation_size(c.oid) \
+             + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0) FROM pg_inherits i \
              JOIN pg_class c ON c.oid = i.inhrelid \
              WHERE i.inhparent = ANY(ARRAY['events'::regclass, 'ended'::regclass])",
             &[],
@@ -88,6 +91,9 @@ pub(super) async fn step(
         over: true,
     };
     let link = scene.link.clone();
+    // Small indexes over large tables tell which pages can hold what is looked for; nobody should read the
+    // others.
+    link.batch("SET LOCAL enable_seqscan = off").await?;
     let Some(longest) = is_over(&link, now, retention, day).await? else {
         return Ok(not_yet);
     };
@@ -170,13 +176,10 @@ async fn waits(link: &Link, day: Day) -> Result<bool, Fault> {
 
 /// Whether something of a day ended too late to go.
 async fn ended_after(link: &Link, day: Day, now: Timestamp, keep: Span) -> Result<bool, Fault> {
-    // An index tells which pages can hold such rows; nobody should read the others.
-    link.batch("SET LOCAL enable_seqscan = off").await?;
     let name = day.partition("ended");
     let last = now.0.saturating_sub(keep.as_millis());
     let sql = format!("SELECT EXISTS (SELECT 1 FROM {name} WHERE ended_at > $1)");
     let row = link.query_one(&sql, &[&ms(Timestamp(last))]).await?;
-    link.batch("SET LOCAL enable_seqscan = on").await?;
     Ok(row.get(0))
 }
 
@@ -213,10 +216,8 @@ async fn drop_large(
     {
         return Ok(None);
     }
-    let (events, ended) = (day.partition("events"), day.partition("ended"));
-    let count = link
-        .query_one(&format!("SELECT count(*) FROM {events}"), &[])
-        .await?;
+    let events = count_events(&link, day).await?;
+    let ended = day.partition("ended");
     let sql =
         format!("SELECT endpoint_no, count(*) FROM {ended} WHERE status = 3 GROUP BY endpoint_no");
     let dead = link.query(&sql, &[]).await?;
@@ -234,7 +235,23 @@ async fn drop_large(
         tally.add(row.get(0), 0, -row.get::<_, i64>(1));
     }
     scene.partitions.forget();
-    Ok(Some(count.get::<_, i64>(0) as usize))
+    Ok(Some(events))
+}
+
+/// How many events a day holds: exactly where they are soon counted, else as the server estimates.
+async fn count_events(link: &Link, day: Day) -> Result<usize, Fault> {
+    let name = day.partition("events");
+    let sql = format!(
+        "SELECT counted.n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '{name}'::regclass) \
+         FROM (SELECT count(*) AS n FROM (SELECT 1 FROM {name} LIMIT $1) few) counted"
+    );
+    let row = link.query_one(&sql, &[&COUNTED]).await?;
+    let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
+    Ok(if counted < COUNTED {
+        counted as usize
+    } else {
+        estimated.max(counted) as usize
+    })
 }
 
 /// Keeps everybody from writing in a day's partitions until the commit.

@@ -27,10 +27,10 @@ const ENTRY_BYTES: usize = 24;
 
 /// One delivery of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) id: DeliveryId,
-    pub(super) endpoint_no: i64,
-    pub(super) added_later: bool,
+pub(crate) struct Listed {
+    pub(crate) id: DeliveryId,
+    pub(crate) endpoint_no: i64,
+    pub(crate) added_later: bool,
 }
 
 impl DeliveryList {

@@ -19,6 +19,7 @@ mod counts;
 mod directory;
 mod endpoints;
 mod events;
+mod export;
 mod faults;
 mod group;
 mod history;
@@ -40,6 +41,7 @@ mod work;
 mod writer;
 
 pub use backup::backup;
+pub(crate) use export::{Export, Piece, id_of_row, read_list};
 #[doc(hidden)]
 pub use faults::Faults;
 pub use open::recognise;

@@ -11,6 +11,7 @@ mod postgres;
 
 mod gate;
 mod hearing;
+mod owning;
 mod sharing;
 mod stage;
 mod talking;

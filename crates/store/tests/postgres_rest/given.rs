@@ -66,9 +66,9 @@ impl Given {
         Given::node(database, 7, |_| {})
     }
 
-    /// Another node on the same database.
+    /// Another node on the same database, which leaves all endpoints to the first.
     pub(crate) fn another(&self, seed: u64) -> Given {
-        Given::node(&self.database, seed, |_| {})
+        Given::node(&self.database, seed, |settings| settings.works = false)
     }
 
     fn node(

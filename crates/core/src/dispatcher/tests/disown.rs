@@ -256,7 +256,7 @@ proptest! {
                 0..=2 => drop(bench.accept(endpoint, usize::from(what) * 7 + 1)),
                 3 => bench.finish_all(ok()),
                 4 => bench.finish_all(down()),
-                _ => {
+                5.. => {
                     bench.tell(Input::Disown(endpoint));
                     let begun = bench.sent.len();
                     bench.finish_all(ok());

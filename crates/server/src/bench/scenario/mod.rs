@@ -1,6 +1,7 @@
 //! What a benchmark can show. Each scenario has a module that plays it and tells what came of it.
 
 pub mod door;
+pub mod flat;
 pub mod history;
 pub mod memory;
 pub mod neighbour;

@@ -4,6 +4,7 @@
 //! has its own ratio, and the median of those is what counts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -16,7 +17,7 @@ use crate::bench::progress::Progress;
 use crate::bench::prometheus::Histogram;
 use crate::bench::report::{Figures, Outcome, Round, bytes, number, row, spread};
 use crate::bench::settings::Settings;
-use crate::bench::stage::Stage;
+use crate::bench::stage::{Parts, Stage};
 use crate::bench::subject::Kind;
 use crate::bench::usage::Usage;
 use crate::picture::words;
@@ -73,6 +74,55 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
+/// How soon with one node, and with two of which the one that accepts does not own the endpoint.
+pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
+    let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
+    let load = (events, Some(settings.per_second));
+    let mut table = vec![row(&[
+        "",
+        "accept latency p50 / p99, ms",
+        "first-attempt lag p50 / p99, ms",
+        "delivery lag p50 / p99, ms",
+        "database CPU µs",
+    ])];
+    let mut documents = Vec::new();
+    for (name, parts) in [
+        ("one node", Parts::One),
+        ("one accepts, another sends", Parts::Apart),
+    ] {
+        let mut rounds = Vec::new();
+        for nth in 1..=settings.rounds {
+            let what = format!("{name}, round {nth} of {}", settings.rounds);
+            rounds.push(measure(settings, Kind::Server, parts, load, &what).await?);
+        }
+        let figures = Figures::median(&rounds);
+        table.push(row(&[
+            name,
+            &spread(figures.accept_latency_ms),
+            &spread(figures.first_attempt_lag_ms),
+            &spread(figures.delivery_lag_ms),
+            &number(figures.database_cpu_us_per_delivery),
+        ]));
+        documents.push(json!({"nodes": name, "figures": figures, "rounds": rounds}));
+    }
+    Ok(Outcome {
+        name: "nodes",
+        setting: format!(
+            "{} events of {} bytes to {} each, {} a second",
+            words::count(events as u64),
+            settings.payload_bytes,
+            endpoints(settings),
+            settings.per_second,
+        ),
+        table,
+        notes: vec![format!(
+            "Medians of {} rounds. Every event arrived exactly once at every endpoint.",
+            settings.rounds
+        )],
+        document: json!({"cases": documents}),
+    })
+}
+
 fn endpoints(settings: &Settings) -> String {
     match settings.endpoints {
         1 => "1 endpoint".to_owned(),
@@ -91,7 +141,8 @@ async fn take_turns(
         for (place, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
             if settings.only.is_none_or(|only| only == kind) {
                 let what = format!("{}, round {nth} of {}", kind.name(), settings.rounds);
-                *place = Some(measure(settings, kind, events, per_second, &what).await?);
+                let load = (events, per_second);
+                *place = Some(measure(settings, kind, Parts::One, load, &what).await?);
             }
         }
         let [relay, server] = measured;
@@ -104,8 +155,8 @@ async fn take_turns(
 async fn measure(
     settings: &Settings,
     kind: Kind,
-    events: usize,
-    per_second: Option<f64>,
+    parts: Parts,
+    (events, per_second): (usize, Option<f64>),
     what: &str,
 ) -> Result<Figures, Failure> {
     let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
@@ -115,7 +166,7 @@ async fn measure(
         Kind::Relay => Stage::relay(settings, ledger).await?,
         Kind::Server => {
             let wanted = |_, url| unlimited(settings, url);
-            Stage::server(settings, ledger, wanted).await?
+            Stage::nodes(settings, ledger, wanted, parts).await?
         }
     };
     let progress = Progress::new(what, (all * settings.endpoints) as u64);
@@ -129,12 +180,14 @@ async fn measure(
     stage
         .run(load.clone(), 0..settings.endpoints, &progress)
         .await?;
-    let before = stage.subject.settled_usage().await?;
+    let before = stage.settled_usage().await?;
+    let database_before = stage.database_cpu().await;
     let told_before = told_lag(&stage, kind).await?;
 
     load.events = warm_up..all;
     stage.run(load, 0..settings.endpoints, &progress).await?;
-    let after = stage.subject.settled_usage().await?;
+    let after = stage.settled_usage().await?;
+    let database_after = stage.database_cpu().await;
     let told_after = told_lag(&stage, kind).await?;
     stage.check(0..settings.endpoints, 0..all).await?;
 
@@ -146,10 +199,21 @@ async fn measure(
         accept_latency_ms: ledger.accept_latency(counted.clone()),
         first_attempt_lag_ms: since(told_before, told_after),
         delivery_lag_ms: ledger.lag(0..settings.endpoints, counted),
+        database_cpu_us_per_delivery: each_of(
+            database_before.zip(database_after),
+            events * settings.endpoints,
+        ),
         ..used(&before, &after, events * settings.endpoints)
     };
     stage.subject.stop().await?;
     Ok(figures)
+}
+
+/// What each of so many deliveries took of the database, between two looks at it.
+pub(super) fn each_of(looks: Option<(Duration, Duration)>, deliveries: usize) -> Option<f64> {
+    let (before, after) = looks?;
+    let used = after.saturating_sub(before).as_secs_f64() * 1e6;
+    Some(used / deliveries.max(1) as f64)
 }
 
 /// What so many deliveries used.
@@ -170,7 +234,7 @@ async fn told_lag(stage: &Stage, kind: Kind) -> Result<Option<Histogram>, Failur
     match kind {
         Kind::Relay => Ok(None),
         Kind::Server => {
-            let page = stage.api().await?.metrics().await?;
+            let page = stage.sender().await?.metrics().await?;
             Ok(Histogram::read(&page, LAG))
         }
     }
@@ -224,6 +288,11 @@ fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Set
         sized("peak memory", |figures| figures.peak_memory_bytes),
         sized("written per delivery", |f| f.written_bytes_per_delivery),
     ];
+    if server.database_cpu_us_per_delivery.is_some() {
+        table.push(counted("database CPU µs per delivery", |figures| {
+            figures.database_cpu_us_per_delivery
+        }));
+    }
     let ratio = median.ratio.map(|ratio| format!("{ratio:.2}"));
     if let Some(ratio) = &ratio {
         table[2][3].clone_from(ratio);

@@ -1,0 +1,212 @@
+//! `posthaste store copy`: everything from a SQLite file to a PostgreSQL database.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
+use posthaste_store::copy::{self, Compared, Destination, Progress};
+use serde_json::json;
+
+use super::failure::Failure;
+use super::output;
+use super::progress;
+use crate::config::StoreLocation;
+use crate::database::{Door, with_password};
+use crate::picture::{terminal, words};
+use crate::vault::key_file_text;
+
+/// Shown below the flags.
+pub const COPY_EXAMPLES: &str = "\
+Examples:
+  posthaste store copy sqlite:posthaste.db postgres://posthaste@db.example/posthaste
+  posthaste store copy sqlite:posthaste.db postgres://… --place-key posthaste.db.key
+  posthaste store copy sqlite:posthaste.db postgres://… --verify
+
+Stop the server first: the file is locked and only read. The database must be empty, or hold a copy
+of this file that was interrupted; then it goes on where that was. At the end both sides are
+counted; if they differ the exit code is 1. --verify only counts.
+
+Secrets stay sealed as they are, so every node needs the same master key as before: give each
+POSTHASTE_MASTER_KEY or a master_key_file, or place the keys in the database with --place-key.";
+
+/// Ways to treat a store.
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Carry everything from a SQLite file to a PostgreSQL database
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(CopyArgs),
+}
+
+/// `store copy`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// What to copy, as sqlite:FILE
+    #[arg(value_name = "FROM")]
+    pub from: StoreLocation,
+    /// Where to, as postgres://…
+    #[arg(value_name = "TO")]
+    pub to: StoreLocation,
+    /// Only count both sides
+    #[arg(long)]
+    pub verify: bool,
+    /// Place the master keys of this file in the database, for all its nodes
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    pub place_key: Option<PathBuf>,
+    /// Print what was counted as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copies, or only counts.
+pub fn run(args: &CopyArgs) -> Result<(), Failure> {
+    let StoreLocation::Sqlite(from) = &args.from else {
+        return Err(Failure::Uncopied(
+            "FROM must be a file: sqlite:FILE".to_owned(),
+        ));
+    };
+    let StoreLocation::Postgres(to) = &args.to else {
+        return Err(Failure::Uncopied(
+            "TO must be a database: postgres://…".to_owned(),
+        ));
+    };
+    let to = Destination {
+        server: with_password(to.server()),
+        dial: Arc::new(Door),
+    };
+    // Before anything is written: a key that cannot be read is told at once.
+    let keys = args.place_key.as_deref().map(key_file_text).transpose();
+    let keys = keys.map_err(Failure::NotRotated)?;
+    let compared = if args.verify {
+        copy::verify(from, &to)
+    } else {
+        let mut teller = Teller::new();
+        copy::copy(from, &to, |progress| teller.tell(progress))
+    };
+    let compared = compared.map_err(Failure::CopyFailed)?;
+    let agree = compared.iter().all(Compared::agrees);
+    let key = if args.verify {
+        Key::NotAsked
+    } else {
+        place(&to, keys.as_deref())?
+    };
+    output::print(&told(&compared, key, from, args.json))?;
+    if agree {
+        Ok(())
+    } else {
+        Err(Failure::CountsDiffer)
+    }
+}
+
+/// Where the master key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// Nobody wanted to know.
+    NotAsked,
+    /// In the database, now.
+    Placed,
+    /// In the database, since before.
+    There,
+    /// Elsewhere.
+    Elsewhere,
+}
+
+fn place(to: &Destination, keys: Option<&str>) -> Result<Key, Failure> {
+    let placed = match keys {
+        Some(keys) => copy::place_keys(to, keys).map_err(Failure::CopyFailed)?,
+        None => false,
+    };
+    if placed {
+        return Ok(Key::Placed);
+    }
+    match copy::shared_keys(to).map_err(Failure::CopyFailed)? {
+        Some(_) => Ok(Key::There),
+        None => Ok(Key::Elsewhere),
+    }
+}
+
+/// What came of it.
+fn told(compared: &[Compared], key: Key, from: &Path, json: bool) -> String {
+    if json {
+        let rows = compared.iter().map(|kind| {
+            json!({"what": kind.what, "from": kind.from, "to": kind.to, "agrees": kind.agrees()})
+        });
+        let agree = compared.iter().all(Compared::agrees);
+        let document = json!({"agrees": agree, "counts": rows.collect::<Vec<_>>()});
+        return format!("{document}\n");
+    }
+    let count = |number: i64| words::count(number.max(0) as u64);
+    let rows: Vec<Vec<String>> = compared
+        .iter()
+        .map(|kind| {
+            let verdict = if kind.agrees() { "" } else { "differs" };
+            vec![
+                kind.what.to_owned(),
+                count(kind.from),
+                count(kind.to),
+                verdict.to_owned(),
+            ]
+        })
+        .collect();
+    let mut page = terminal::table(&["", "from", "to", ""], &rows, output::width());
+    let file = format!("{}.key", from.display());
+    match key {
+        Key::NotAsked => {}
+        Key::Placed => page.push_str("\nThe master keys are in the database now, for all its nodes.\n"),
+        Key::There => page.push_str(
+            "\nThe database has master keys of its own. If they are not those of the file, give every node the file's.\n",
+        ),
+        Key::Elsewhere => page.push_str(&format!(
+            "\nGive every node the master key that sealed these secrets ({file}, or POSTHASTE_MASTER_KEY), or run this\n\
+             again with --place-key {file} to place it in the database.\n"
+        )),
+    }
+    page
+}
+
+/// Tells how far it is: a bar on a terminal, else a line for every tenth.
+struct Teller {
+    bar: Option<ProgressBar>,
+    what: &'static str,
+    tenths: u64,
+}
+
+impl Teller {
+    fn new() -> Teller {
+        Teller {
+            bar: std::io::stderr()
+                .is_terminal()
+                .then(|| progress::bar(0, "")),
+            what: "",
+            tenths: 0,
+        }
+    }
+
+    fn tell(&mut self, progress: Progress) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(progress.what);
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+            return;
+        }
+        let tenths = match progress.total {
+            0 => 10,
+            total => progress.done * 10 / total,
+        };
+        if progress.what != self.what || tenths > self.tenths {
+            self.what = progress.what;
+            self.tenths = tenths;
+            let (done, total) = (words::count(progress.done), words::count(progress.total));
+            output::remark(&format!("{}: {done} of {total}", progress.what));
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

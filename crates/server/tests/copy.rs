@@ -1,0 +1,171 @@
+//! `posthaste store copy`, through the real binary: killed in the middle, run again, counted, and told.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::dice::Dice;
+use posthaste_core::time::Timestamp;
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{
+    Content, HandOver, HandedOver, Limits, NewEvent, Store, StoreError, StoreSettings, Tenant,
+};
+use posthaste_testbed::{Database, without_settings};
+
+const EVENTS: usize = 20_000;
+
+/// Takes nothing over.
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+
+    fn broken(&self, why: &StoreError) {
+        panic!("{why}");
+    }
+}
+
+/// A file with so many events.
+async fn filled(directory: &Path, events: usize) -> PathBuf {
+    let path = directory.join("posthaste.db");
+    let settings = StoreSettings::new(Dice::seeded(1));
+    let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
+    let now = Timestamp(1_700_000_000_000);
+    let tenant = Tenant {
+        id: "acme".parse().expect("an id"),
+        name: "Acme".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: now,
+        revision: 0,
+    };
+    store.create_tenant(now, tenant).await.expect("it is made");
+    let event = |number: usize| NewEvent {
+        tenant: "acme".parse().expect("an id"),
+        content: Arc::new(Content {
+            event_type: "a.b".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from(vec![number as u8; 100]),
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    };
+    for piece in (0..events).collect::<Vec<_>>().chunks(1_000) {
+        let piece = piece.iter().map(|number| event(*number)).collect();
+        store.accept(now, piece).await.expect("they are accepted");
+    }
+    store.close().await.expect("it closes");
+    path
+}
+
+fn copy(from: &Path, to: &str, more: &[&str]) -> Command {
+    let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_posthaste")));
+    let from = format!("sqlite:{}", from.display());
+    command.args(["store", "copy", &from, to]).args(more);
+    command
+}
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_in_the_middle_it_goes_on_and_counts_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let from = filled(directory.path(), EVENTS).await;
+    let database = Database::fresh();
+    for wanted in ["events: 2", "events: 6,", "events: 12,"] {
+        let mut killed = copy(&from, &database.url(), &[])
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let lines = BufReader::new(killed.stderr.take().expect("it is piped")).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let reached = lines.find(|line| line.contains(wanted));
+        killed.kill().expect("it runs");
+        killed.wait().expect("it ends");
+        assert!(reached.is_some(), "it never said {wanted}");
+        let copied = database.number("SELECT count(*) FROM events");
+        assert!(copied > 0 && copied < EVENTS as i64, "{copied}");
+    }
+    // A session of one that was killed may take a moment to be gone.
+    let mut finished = said(&copy(&from, &database.url(), &[]).output().expect("it runs"));
+    for _ in 0..100 {
+        if finished.0 == Some(0) || !finished.2.contains("in use") {
+            break;
+        }
+        finished = said(&copy(&from, &database.url(), &[]).output().expect("it runs"));
+    }
+    let (code, table, remarks) = finished;
+    assert_eq!(code, Some(0), "{remarks}");
+    assert!(
+        table.contains("events") && table.contains("20,000"),
+        "{table}"
+    );
+    assert!(!table.contains("differs"), "{table}");
+    assert!(table.contains("--place-key"), "{table}");
+    assert_eq!(
+        database.number("SELECT count(*) FROM events"),
+        EVENTS as i64
+    );
+    let different = "SELECT count(DISTINCT id)::bigint FROM events";
+    assert_eq!(database.number(different), EVENTS as i64);
+
+    database.query("DELETE FROM events WHERE id = (SELECT min(id::text)::uuid FROM events)");
+    let verify = copy(&from, &database.url(), &["--verify", "--json"]);
+    let (code, document, complaint) = said(&{ verify }.output().expect("it runs"));
+    assert_eq!(code, Some(1), "{complaint}");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!(document["agrees"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_is_placed_for_all_nodes_and_wrong_usage_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let from = filled(directory.path(), 10).await;
+    let database = Database::fresh();
+    let key = directory.path().join("posthaste.db.key");
+    let missing = copy(&from, &database.url(), &["--place-key", "nowhere.key"])
+        .output()
+        .expect("it runs");
+    let (code, _, complaint) = said(&missing);
+    assert_eq!(code, Some(1), "{complaint}");
+    // A key as the server writes it, readable by its owner alone.
+    let line = "3VQ2XvOO5vTyuJ0qFv3bNUWnAG3bdI9ZZ8lD6mYtFQE=\n";
+    std::fs::write(&key, line).expect("a key");
+    use std::os::unix::fs::PermissionsExt;
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&key, private).expect("it is ours");
+    let key = key.to_str().expect("UTF-8");
+    let placed = copy(&from, &database.url(), &["--place-key", key])
+        .output()
+        .expect("it runs");
+    let (code, told, complaint) = said(&placed);
+    assert_eq!(code, Some(0), "{complaint}");
+    assert!(told.contains("are in the database now"), "{told}");
+    let kept = database.query("SELECT keys FROM vault");
+    let kept = kept[0][0].clone().expect("keys");
+    assert!(kept.contains(line.trim()), "the keys as they were");
+    assert!(!told.contains(line.trim()), "and nobody is told them");
+
+    let elsewhere = copy(&from, "sqlite:other.db", &[])
+        .output()
+        .expect("it runs");
+    assert_eq!(said(&elsewhere).0, Some(2));
+}

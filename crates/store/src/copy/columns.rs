@@ -1,0 +1,223 @@
+//! Values on their way from rows of the one to arrays of the other.
+
+use posthaste_core::cluster::Shard;
+use posthaste_core::id::EndpointId;
+use rusqlite::types::Value;
+use tokio_postgres::types::ToSql;
+
+use super::CopyError;
+use crate::postgres::Id;
+use crate::sqlite::id_of_row;
+
+/// What a column of the target holds, and what is taken for it from a row that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A `bigint`.
+    Long,
+    /// An `integer`.
+    Int,
+    /// A `smallint`.
+    Small,
+    /// A `boolean`, from a number.
+    Flag,
+    /// A `double precision`.
+    Real,
+    /// A `text`.
+    Text,
+    /// A `bytea`.
+    Bytes,
+    /// A `uuid`, from a key and a tail.
+    Row,
+    /// A `uuid`, from its bytes.
+    Id,
+    /// A `smallint`: the shard of the endpoint with these bytes.
+    Shard,
+}
+
+impl Kind {
+    /// As SQL writes an array of it.
+    pub(super) fn array(self) -> &'static str {
+        match self {
+            Kind::Long => "bigint[]",
+            Kind::Int => "integer[]",
+            Kind::Small | Kind::Shard => "smallint[]",
+            Kind::Flag => "boolean[]",
+            Kind::Real => "double precision[]",
+            Kind::Text => "text[]",
+            Kind::Bytes => "bytea[]",
+            Kind::Row | Kind::Id => "uuid[]",
+        }
+    }
+
+    /// A column of it with nothing in it.
+    fn column(self) -> Column {
+        match self {
+            Kind::Long => Column::Long(Vec::new()),
+            Kind::Int => Column::Int(Vec::new()),
+            Kind::Small | Kind::Shard => Column::Small(Vec::new()),
+            Kind::Flag => Column::Flag(Vec::new()),
+            Kind::Real => Column::Real(Vec::new()),
+            Kind::Text => Column::Text(Vec::new()),
+            Kind::Bytes => Column::Bytes(Vec::new()),
+            Kind::Row | Kind::Id => Column::Id(Vec::new()),
+        }
+    }
+}
+
+/// One column of many rows.
+#[derive(Debug)]
+pub(super) enum Column {
+    Long(Vec<Option<i64>>),
+    Int(Vec<Option<i32>>),
+    Small(Vec<Option<i16>>),
+    Flag(Vec<Option<bool>>),
+    Real(Vec<Option<f64>>),
+    Text(Vec<Option<String>>),
+    Bytes(Vec<Option<Vec<u8>>>),
+    Id(Vec<Option<Id>>),
+}
+
+impl Column {
+    /// As a statement is given it.
+    pub(super) fn as_sql(&self) -> &(dyn ToSql + Sync) {
+        match self {
+            Column::Long(values) => values,
+            Column::Int(values) => values,
+            Column::Small(values) => values,
+            Column::Flag(values) => values,
+            Column::Real(values) => values,
+            Column::Text(values) => values,
+            Column::Bytes(values) => values,
+            Column::Id(values) => values,
+        }
+    }
+}
+
+/// Turns rows into columns of these kinds.
+pub(super) fn columns(kinds: &[Kind], rows: Vec<Vec<Value>>) -> Result<Vec<Column>, CopyError> {
+    let mut columns: Vec<Column> = kinds.iter().map(|kind| kind.column()).collect();
+    for row in rows {
+        let mut values = row.into_iter();
+        for (kind, column) in kinds.iter().zip(&mut columns) {
+            push(*kind, column, &mut values)?;
+        }
+        if values.next().is_some() {
+            return Err(unexpected("a column too many"));
+        }
+    }
+    Ok(columns)
+}
+
+fn push(
+    kind: Kind,
+    column: &mut Column,
+    values: &mut impl Iterator<Item = Value>,
+) -> Result<(), CopyError> {
+    let value = values
+        .next()
+        .ok_or_else(|| unexpected("a column too few"))?;
+    match column {
+        Column::Long(column) => column.push(long(value)?),
+        Column::Int(column) => column.push(narrow(long(value)?)?),
+        Column::Small(column) if kind == Kind::Shard => {
+            let shard = |id| Shard::of(EndpointId(id)).number();
+            column.push(narrow(id(value)?.map(|id| i64::from(shard(id))))?);
+        }
+        Column::Small(column) => column.push(narrow(long(value)?)?),
+        Column::Flag(column) => column.push(long(value)?.map(|flag| flag != 0)),
+        Column::Real(column) => column.push(match value {
+            Value::Null => None,
+            Value::Real(real) => Some(real),
+            Value::Integer(whole) => Some(whole as f64),
+            Value::Text(_) | Value::Blob(_) => return Err(unexpected("not a number")),
+        }),
+        Column::Text(column) => column.push(match value {
+            Value::Null => None,
+            Value::Text(text) => Some(text),
+            Value::Integer(_) | Value::Real(_) | Value::Blob(_) => {
+                return Err(unexpected("not a text"));
+            }
+        }),
+        Column::Bytes(column) => column.push(blob(value)?),
+        Column::Id(column) if kind == Kind::Row => {
+            let tail = values
+                .next()
+                .ok_or_else(|| unexpected("a column too few"))?;
+            let id = long(value)?.zip(long(tail)?);
+            column.push(id.map(|(key, tail)| Id(id_of_row(key, tail))));
+        }
+        Column::Id(column) => column.push(id(value)?.map(Id)),
+    }
+    Ok(())
+}
+
+fn long(value: Value) -> Result<Option<i64>, CopyError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Integer(number) => Ok(Some(number)),
+        Value::Real(_) | Value::Text(_) | Value::Blob(_) => Err(unexpected("not a whole number")),
+    }
+}
+
+fn narrow<T: TryFrom<i64>>(number: Option<i64>) -> Result<Option<T>, CopyError> {
+    let narrow = number.map(T::try_from).transpose();
+    narrow.map_err(|_| unexpected("a number that is too great"))
+}
+
+fn blob(value: Value) -> Result<Option<Vec<u8>>, CopyError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Blob(bytes) => Ok(Some(bytes)),
+        Value::Integer(_) | Value::Real(_) | Value::Text(_) => Err(unexpected("not bytes")),
+    }
+}
+
+fn id(value: Value) -> Result<Option<u128>, CopyError> {
+    let Some(bytes) = blob(value)? else {
+        return Ok(None);
+    };
+    let bytes: [u8; 16] = bytes.try_into().map_err(|_| unexpected("not an id"))?;
+    Ok(Some(u128::from_be_bytes(bytes)))
+}
+
+fn unexpected(what: &str) -> CopyError {
+    CopyError::Read(format!("{what} where the format has something else"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_takes_two_columns_or_sixteen_bytes() {
+        let id = id_of_row(77 << 12, 5);
+        let row = vec![
+            Value::Integer(77 << 12),
+            Value::Integer(5),
+            Value::Blob(id.to_be_bytes().to_vec()),
+            Value::Null,
+        ];
+        let columns = columns(&[Kind::Row, Kind::Id, Kind::Id], vec![row]).unwrap();
+        let ids: Vec<_> = columns
+            .iter()
+            .map(|column| {
+                let Column::Id(ids) = column else {
+                    panic!("{column:?}");
+                };
+                ids[0]
+            })
+            .collect();
+        assert_eq!(ids, [Some(Id(id)), Some(Id(id)), None]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_and_no_guess() {
+        let read = |kind, value| columns(&[kind], vec![vec![value]]);
+        assert!(read(Kind::Small, Value::Integer(40_000)).is_err());
+        assert!(read(Kind::Long, Value::Text("7".to_owned())).is_err());
+        assert!(read(Kind::Id, Value::Blob(vec![0; 15])).is_err());
+        assert!(read(Kind::Row, Value::Integer(1)).is_err());
+        assert!(columns(&[], vec![vec![Value::Null]]).is_err());
+        assert!(read(Kind::Flag, Value::Integer(1)).is_ok());
+    }
+}

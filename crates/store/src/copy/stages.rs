@@ -1,0 +1,515 @@
+//! What is carried, in which order, and from where to where.
+
+use posthaste_core::id::EndpointId;
+use rusqlite::types::Value;
+use rustc_hash::FxHashMap;
+
+use super::CopyError;
+use super::columns::{Column, Kind, columns};
+use crate::sqlite::{Export, Piece, id_of_row, read_list};
+
+/// How many rows are committed at once.
+const MAX_ROWS: usize = 2_000;
+/// How many bytes of payloads and lists are.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// Rows that are carried together, a piece at a time.
+pub(super) struct Stage {
+    /// What they are.
+    pub(super) name: &'static str,
+    /// The table that pieces are taken from,
+    pub(super) table: &'static str,
+    /// by this column,
+    pub(super) key: &'static str,
+    /// and this is how much each weighs.
+    weight: &'static str,
+    parts: &'static [Part],
+}
+
+/// What goes from a piece into one table.
+struct Part {
+    table: &'static str,
+    columns: &'static [(&'static str, Kind)],
+    /// Selects them from above `?1` up to `?2`.
+    sql: &'static str,
+    shape: Shape,
+}
+
+/// How a row that was read becomes rows to be written.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// As it is.
+    Same,
+    /// Its last column is an event's list of deliveries: what it was accepted with, written anew.
+    AcceptedWith,
+    /// The same, a row for each that was added later.
+    AddedLater,
+    /// Its last column is a list of a replay's targets, to be written anew.
+    Targets,
+}
+
+/// Rows for one table.
+pub(super) struct Rows {
+    pub(super) table: &'static str,
+    pub(super) names: Vec<(&'static str, Kind)>,
+    pub(super) columns: Vec<Column>,
+    pub(super) count: usize,
+}
+
+impl Stage {
+    /// The next piece above a key.
+    pub(super) fn next_piece(
+        &self,
+        export: &Export,
+        above: i64,
+    ) -> Result<Option<Piece>, CopyError> {
+        let of = (self.table, self.key, self.weight);
+        Ok(export.next_piece(of, above, (MAX_ROWS, MAX_BYTES))?)
+    }
+
+    /// What is to be written of a piece.
+    pub(super) fn read(
+        &self,
+        export: &Export,
+        piece: Piece,
+        endpoints: &FxHashMap<i64, EndpointId>,
+    ) -> Result<Vec<Rows>, CopyError> {
+        let mut read = Vec::new();
+        for part in self.parts {
+            let mut rows = Vec::new();
+            for row in export.rows(part.sql, piece)? {
+                part.shape.write(row, export, endpoints, &mut rows)?;
+            }
+            let kinds: Vec<Kind> = part.columns.iter().map(|(_, kind)| *kind).collect();
+            read.push(Rows {
+                table: part.table,
+                names: part.columns.to_vec(),
+                count: rows.len(),
+                columns: columns(&kinds, rows)?,
+            });
+        }
+        Ok(read)
+    }
+}
+
+impl Shape {
+    fn write(
+        self,
+        mut row: Vec<Value>,
+        export: &Export,
+        endpoints: &FxHashMap<i64, EndpointId>,
+        rows: &mut Vec<Vec<Value>>,
+    ) -> Result<(), CopyError> {
+        let unreadable = || CopyError::Read("a list that cannot be read".to_owned());
+        let list = |row: &mut Vec<Value>| match row.pop() {
+            Some(Value::Blob(bytes)) => Ok(bytes),
+            _ => Err(unreadable()),
+        };
+        match self {
+            Shape::Same => rows.push(row),
+            Shape::AcceptedWith => {
+                let mut written = Vec::new();
+                for listed in read_list(list(&mut row)?) {
+                    if !listed.added_later {
+                        let endpoint = endpoints.get(&listed.endpoint_no).ok_or_else(unreadable)?;
+                        written.extend_from_slice(&listed.id.0.to_be_bytes());
+                        written.extend_from_slice(&endpoint.0.to_be_bytes());
+                    }
+                }
+                row.push(Value::Blob(written));
+                rows.push(row);
+            }
+            Shape::AddedLater => {
+                let listed = read_list(list(&mut row)?).into_iter();
+                for listed in listed.filter(|listed| listed.added_later) {
+                    let mut row = row.clone();
+                    row.push(Value::Blob(listed.id.0.to_be_bytes().to_vec()));
+                    row.push(Value::Integer(listed.endpoint_no));
+                    rows.push(row);
+                }
+            }
+            Shape::Targets => {
+                let packed = list(&mut row)?;
+                row.push(Value::Blob(targets(export, &packed)?));
+                rows.push(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A replay's targets: keys of events become their ids. One whose event is gone stays in its place, so that what was
+/// counted stays right, and leads nowhere, as it did.
+fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
+    let mut written = Vec::with_capacity(packed.len() * 3 / 2);
+    for target in packed.chunks_exact(16) {
+        let half = |range: std::ops::Range<usize>| {
+            i64::from_le_bytes(target[range].try_into().expect("eight bytes"))
+        };
+        let key = half(0..8);
+        let tail = export.number(&format!("SELECT tail FROM events WHERE key = {key}"))?;
+        written.extend_from_slice(&id_of_row(key, tail).to_be_bytes());
+        written.extend_from_slice(&half(8..16).to_be_bytes());
+    }
+    Ok(written)
+}
+
+use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
+
+/// Everything, in the order in which one thing refers to another.
+pub(super) const STAGES: [Stage; 7] = [
+    Stage {
+        name: "tenants",
+        table: "tenants",
+        key: "no",
+        weight: "length(limits)",
+        parts: &[
+            Part {
+                table: "tenants",
+                columns: &[
+                    ("no", Long),
+                    ("id", Text),
+                    ("name", Text),
+                    ("policy", Text),
+                    ("limits", Text),
+                    ("created_at", Long),
+                    ("revision", Long),
+                    ("deleted", Flag),
+                ],
+                sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted FROM tenants \
+                      WHERE no > ?1 AND no <= ?2",
+                shape: Shape::Same,
+            },
+            Part {
+                table: "keys",
+                columns: KEYS,
+                sql: "SELECT id, scope, name, hash, created_at FROM keys WHERE scope > ?1 AND scope <= ?2",
+                shape: Shape::Same,
+            },
+        ],
+    },
+    Stage {
+        name: "admin keys",
+        // One piece: the admin's keys have no tenant to go with.
+        table: "(SELECT 1 AS no)",
+        key: "no",
+        weight: "0",
+        parts: &[Part {
+            table: "keys",
+            columns: KEYS,
+            sql: "SELECT id, scope, name, hash, created_at FROM keys WHERE scope = 0 AND ?1 < ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "endpoints",
+        table: "endpoints",
+        key: "no",
+        weight: "length(sealed_keys) + length(sealed_headers) + length(sealed_credentials) + length(event_types)",
+        parts: &[
+            Part {
+                table: "endpoints",
+                columns: &[
+                    ("no", Long),
+                    ("id", Id),
+                    ("shard", Shard),
+                    ("tenant_no", Long),
+                    ("standing", Small),
+                    ("reason", Text),
+                    ("url", Text),
+                    ("description", Text),
+                    ("event_types", Text),
+                    ("policy", Text),
+                    ("timeout_ms", Long),
+                    ("max_in_flight", Long),
+                    ("per_second", Real),
+                    ("burst", Long),
+                    ("ordered", Flag),
+                    ("sealed_headers", Bytes),
+                    ("sealed_keys", Bytes),
+                    ("signature_style", Small),
+                    ("sealed_credentials", Bytes),
+                    ("owner_email", Text),
+                    ("created_at", Long),
+                    ("revision", Long),
+                ],
+                sql: "SELECT no, id, id, tenant_no, standing, reason, url, description, event_types, policy, \
+                      timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
+                      signature_style, sealed_credentials, owner_email, created_at, revision FROM endpoints \
+                      WHERE no > ?1 AND no <= ?2",
+                shape: Shape::Same,
+            },
+            Part {
+                table: "healths",
+                columns: &[
+                    ("endpoint_no", Long),
+                    ("revision", Long),
+                    ("tripped", Flag),
+                    ("health", Text),
+                ],
+                sql: "SELECT no, health_revision, tripped, health FROM endpoints WHERE no > ?1 AND no <= ?2",
+                shape: Shape::Same,
+            },
+        ],
+    },
+    Stage {
+        name: "events",
+        table: "events",
+        key: "key",
+        weight: "length(payload) + length(deliveries)",
+        parts: &[
+            Part {
+                table: "events",
+                columns: &[
+                    ("id", Row),
+                    ("tenant_no", Long),
+                    ("created_at", Long),
+                    ("deliver_at", Long),
+                    ("ordering", Long),
+                    ("test", Flag),
+                    ("type", Text),
+                    ("content_type", Text),
+                    ("idempotency_key", Text),
+                    ("payload", Bytes),
+                    ("deliveries", Bytes),
+                ],
+                sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
+                      idempotency_key, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                shape: Shape::AcceptedWith,
+            },
+            Part {
+                table: "added",
+                columns: &[
+                    ("event_id", Row),
+                    ("delivery_id", Id),
+                    ("endpoint_no", Long),
+                ],
+                sql: "SELECT key, tail, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                shape: Shape::AddedLater,
+            },
+            Part {
+                table: "idempotency",
+                columns: &[
+                    ("tenant_no", Long),
+                    ("key", Text),
+                    ("fingerprint", Bytes),
+                    ("event_id", Row),
+                ],
+                sql: "SELECT i.tenant_no, i.key, i.fingerprint, i.event_key, i.event_tail FROM events v \
+                      JOIN idempotency i ON i.tenant_no = v.tenant_no AND i.key = v.idempotency_key \
+                      AND i.event_key = v.key WHERE v.key > ?1 AND v.key <= ?2",
+                shape: Shape::Same,
+            },
+        ],
+    },
+    Stage {
+        name: "deliveries",
+        table: "deliveries",
+        key: "key",
+        weight: "coalesce(length(last), 0)",
+        parts: &[
+            Part {
+                table: "waiting",
+                columns: &[
+                    ("id", Row),
+                    ("event_id", Row),
+                    ("endpoint_no", Long),
+                    ("tenant_no", Long),
+                    ("created_at", Long),
+                    ("due", Long),
+                    ("first_due", Long),
+                    ("give_up_at", Long),
+                    ("delay_ms", Long),
+                    ("ordering", Long),
+                    ("attempts", Int),
+                    ("spent", Int),
+                    ("status", Small),
+                    ("trigger", Small),
+                    ("kind", Small),
+                    ("type", Text),
+                    ("granted", Text),
+                    ("last", Text),
+                ],
+                sql: "SELECT d.key, d.tail, d.event_key, d.event_tail, d.endpoint_no, v.tenant_no, v.created_at, \
+                      d.due, d.first_due, d.give_up_at, d.delay_ms, d.ordering, d.attempts, d.spent, d.status, \
+                      d.trigger, d.kind, v.type, d.granted, d.last FROM deliveries d JOIN events v \
+                      ON v.key = d.event_key WHERE d.key > ?1 AND d.key <= ?2 AND d.status <= 1",
+                shape: Shape::Same,
+            },
+            Part {
+                table: "ended",
+                columns: &[
+                    ("id", Row),
+                    ("event_id", Row),
+                    ("endpoint_no", Long),
+                    ("tenant_no", Long),
+                    ("created_at", Long),
+                    ("ended_at", Long),
+                    ("first_due", Long),
+                    ("give_up_at", Long),
+                    ("delay_ms", Long),
+                    ("ordering", Long),
+                    ("attempts", Int),
+                    ("spent", Int),
+                    ("status", Small),
+                    ("reason", Small),
+                    ("kind", Small),
+                    ("type", Text),
+                    ("granted", Text),
+                    ("last", Text),
+                ],
+                sql: "SELECT d.key, d.tail, d.event_key, d.event_tail, d.endpoint_no, v.tenant_no, v.created_at, \
+                      d.ended_at, d.first_due, d.give_up_at, d.delay_ms, d.ordering, d.attempts, d.spent, d.status, \
+                      d.reason, d.kind, v.type, d.granted, d.last FROM deliveries d JOIN events v \
+                      ON v.key = d.event_key WHERE d.key > ?1 AND d.key <= ?2 AND d.status > 1",
+                shape: Shape::Same,
+            },
+            // Those before the last; and of what waits, the last as well.
+            Part {
+                table: "attempts",
+                columns: &[("delivery_id", Row), ("number", Int), ("entry", Text)],
+                sql: "SELECT a.delivery_key, d.tail, a.number, a.entry FROM attempts a JOIN deliveries d \
+                      ON d.key = a.delivery_key WHERE a.delivery_key > ?1 AND a.delivery_key <= ?2 \
+                      UNION ALL SELECT key, tail, attempts, last FROM deliveries \
+                      WHERE key > ?1 AND key <= ?2 AND status <= 1 AND last IS NOT NULL",
+                shape: Shape::Same,
+            },
+        ],
+    },
+    Stage {
+        name: "replays",
+        table: "replays",
+        key: "key",
+        weight: "(SELECT coalesce(sum(length(targets)), 0) FROM replay_targets WHERE replay_key = key)",
+        parts: &[
+            Part {
+                table: "replays",
+                columns: &[
+                    ("id", Row),
+                    ("tenant_no", Long),
+                    ("status", Small),
+                    ("scope", Small),
+                    ("endpoint", Id),
+                    ("event_type", Text),
+                    ("kind", Small),
+                    ("since", Long),
+                    ("until", Long),
+                    ("total", Long),
+                    ("replayed", Long),
+                    ("created_at", Long),
+                    ("finished_at", Long),
+                ],
+                sql: "SELECT key, tail, tenant_no, status, scope, endpoint, event_type, kind, since, until, total, \
+                      replayed, created_at, finished_at FROM replays WHERE key > ?1 AND key <= ?2",
+                shape: Shape::Same,
+            },
+            Part {
+                table: "replay_targets",
+                columns: &[("replay_id", Row), ("piece", Long), ("targets", Bytes)],
+                sql: "SELECT r.key, r.tail, t.piece, t.targets FROM replay_targets t JOIN replays r \
+                      ON r.key = t.replay_key WHERE r.key > ?1 AND r.key <= ?2",
+                shape: Shape::Targets,
+            },
+        ],
+    },
+    Stage {
+        name: "notices",
+        table: "notices",
+        key: "number",
+        weight: "length(detail)",
+        parts: &[Part {
+            table: "notices",
+            columns: &[
+                ("number", Long),
+                ("endpoint_no", Long),
+                ("at", Long),
+                ("name", Text),
+                ("detail", Text),
+            ],
+            sql: "SELECT number, endpoint_no, at, name, detail FROM notices WHERE number > ?1 AND number <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+];
+
+const KEYS: &[(&str, Kind)] = &[
+    ("id", Id),
+    ("tenant_no", Long),
+    ("name", Text),
+    ("hash", Bytes),
+    ("created_at", Long),
+];
+
+/// What is counted on both sides: what it is, in the file, in the database.
+pub(super) const COUNTED: [(&str, &str, &str); 14] = [
+    (
+        "tenants",
+        "SELECT count(*) FROM tenants WHERE deleted = 0",
+        "SELECT count(*) FROM tenants WHERE NOT deleted",
+    ),
+    (
+        "keys",
+        "SELECT count(*) FROM keys",
+        "SELECT count(*) FROM keys",
+    ),
+    (
+        "endpoints",
+        "SELECT count(*) FROM endpoints WHERE standing < 3",
+        "SELECT count(*) FROM endpoints WHERE standing < 3",
+    ),
+    (
+        "events",
+        "SELECT count(*) FROM events",
+        "SELECT count(*) FROM events",
+    ),
+    (
+        "payload bytes",
+        "SELECT sum(length(payload)) FROM events",
+        "SELECT coalesce(sum(length(payload)), 0)::bigint FROM events",
+    ),
+    (
+        "idempotency keys",
+        "SELECT count(*) FROM idempotency",
+        "SELECT count(*) FROM idempotency",
+    ),
+    (
+        "waiting",
+        "SELECT count(*) FROM deliveries WHERE status <= 1",
+        "SELECT count(*) FROM waiting",
+    ),
+    (
+        "succeeded",
+        "SELECT count(*) FROM deliveries WHERE status = 2",
+        "SELECT count(*) FROM ended WHERE status = 2",
+    ),
+    (
+        "failed",
+        "SELECT count(*) FROM deliveries WHERE status = 3",
+        "SELECT count(*) FROM ended WHERE status = 3",
+    ),
+    (
+        "cancelled",
+        "SELECT count(*) FROM deliveries WHERE status = 4",
+        "SELECT count(*) FROM ended WHERE status = 4",
+    ),
+    (
+        "attempts kept",
+        "SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM deliveries WHERE last IS NOT NULL)",
+        "SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM ended WHERE last IS NOT NULL)",
+    ),
+    (
+        "replays",
+        "SELECT count(*) FROM replays",
+        "SELECT count(*) FROM replays",
+    ),
+    (
+        "replays running",
+        "SELECT count(*) FROM replays WHERE status = 0",
+        "SELECT count(*) FROM replays WHERE status = 0",
+    ),
+    (
+        "notices",
+        "SELECT count(*) FROM notices",
+        "SELECT count(*) FROM notices",
+    ),
+];

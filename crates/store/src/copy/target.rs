@@ -1,0 +1,294 @@
+//! The database that a store is carried to.
+
+use std::time::Duration;
+
+use super::stages::Rows;
+use super::{CopyError, Destination};
+use crate::postgres::{COPIED_FROM, COPY_DONE, CopyLink, Fault, Given, Id};
+use crate::sqlite::Export;
+
+/// How far each kind has come.
+const REACHED: &str = "copied ";
+/// How long a node's heart is listened for: it beats every second.
+const LISTEN: Duration = Duration::from_secs(3);
+
+/// What a database says of copies into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// There was none.
+    None,
+    /// One was begun, of the file with this fingerprint.
+    Begun(i64),
+    /// One was finished.
+    Done(i64),
+}
+
+/// The database that a store is carried to.
+pub(super) struct Target {
+    link: CopyLink,
+    /// Keeps nodes and other copies out for as long as it is open.
+    _keeper: Option<CopyLink>,
+    server: String,
+}
+
+impl Target {
+    /// Opens it to be written, brings it into the newest format, and keeps everybody else out.
+    pub(super) async fn open(to: &Destination) -> Result<Target, CopyError> {
+        let link = CopyLink::open(to).await?;
+        let mut target = Target {
+            link,
+            _keeper: None,
+            server: to.server.to_string(),
+        };
+        if target.beats().await? {
+            return Err(target.in_use());
+        }
+        let keeper = CopyLink::open(to).await?;
+        let kept = keeper
+            .batch("SET idle_in_transaction_session_timeout = 0; BEGIN; LOCK TABLE nodes IN EXCLUSIVE MODE NOWAIT")
+            .await;
+        if kept.is_err() {
+            return Err(target.in_use());
+        }
+        target._keeper = Some(keeper);
+        Ok(target)
+    }
+
+    /// Opens it to be looked at.
+    pub(super) async fn look(to: &Destination) -> Result<Target, CopyError> {
+        Ok(Target {
+            link: CopyLink::open(to).await?,
+            _keeper: None,
+            server: to.server.to_string(),
+        })
+    }
+
+    /// Whether the heart of a node beats. One that was killed left its row behind, and is no hindrance.
+    async fn beats(&self) -> Result<bool, CopyError> {
+        let sum =
+            "SELECT coalesce(sum(b.beat), 0)::bigint FROM beats b JOIN nodes n ON n.no = b.node";
+        if self.number("SELECT count(*) FROM nodes").await? == 0 {
+            return Ok(false);
+        }
+        let before = self.number(sum).await?;
+        tokio::time::sleep(LISTEN).await;
+        Ok(self.number(sum).await? != before)
+    }
+
+    /// One number.
+    pub(super) async fn number(&self, sql: &str) -> Result<i64, CopyError> {
+        let row = self.link.query_one(sql, &[]).await;
+        Ok(row.map_err(|fault| self.refused(&fault))?.get(0))
+    }
+
+    async fn named(&self, name: &str) -> Result<Option<i64>, CopyError> {
+        let sql = "SELECT value FROM meta WHERE name = $1";
+        let row = self.link.query_opt(sql, &[&name]).await;
+        let row = row.map_err(|fault| self.refused(&fault))?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// What it says of copies.
+    pub(super) async fn mark(&self) -> Result<Mark, CopyError> {
+        let Some(from) = self.named(COPIED_FROM).await? else {
+            return Ok(Mark::None);
+        };
+        Ok(match self.named(COPY_DONE).await? {
+            Some(_) => Mark::Done(from),
+            None => Mark::Begun(from),
+        })
+    }
+
+    /// What it holds already, if it holds anything.
+    pub(super) async fn holds(&self) -> Result<Option<&'static str>, CopyError> {
+        for table in [
+            "tenants",
+            "keys",
+            "endpoints",
+            "events",
+            "waiting",
+            "ended",
+            "replays",
+        ] {
+            let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) AS found");
+            if self.number(&sql).await? > 0 {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How far rows of this kind have come.
+    pub(super) async fn reached(&self, stage: &str) -> Result<i64, CopyError> {
+        let reached = self.named(&format!("{REACHED}{stage}")).await?;
+        Ok(reached.unwrap_or(0))
+    }
+
+    /// Marks it as the copy of a file.
+    pub(super) async fn begin(&self, fingerprint: i64) -> Result<(), CopyError> {
+        self.set(COPIED_FROM, fingerprint).await
+    }
+
+    async fn set(&self, name: &str, value: i64) -> Result<(), CopyError> {
+        let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) \
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        self.execute(sql, &[&name, &value]).await
+    }
+
+    async fn execute(&self, sql: &str, given: Given<'_>) -> Result<(), CopyError> {
+        let done = self.link.execute(sql, given).await;
+        done.map(|_| ()).map_err(|fault| self.refused(&fault))
+    }
+
+    async fn batch(&self, sql: &str) -> Result<(), CopyError> {
+        let done = self.link.batch(sql).await;
+        done.map_err(|fault| self.refused(&fault))
+    }
+
+    /// Writes a piece and how far it reaches, or nothing of it.
+    pub(super) async fn write(
+        &mut self,
+        stage: &str,
+        up_to: i64,
+        parts: Vec<Rows>,
+    ) -> Result<(), CopyError> {
+        self.batch("BEGIN").await?;
+        for rows in parts.iter().filter(|rows| rows.count > 0) {
+            self.make_room(rows).await?;
+            let given: Vec<_> = rows.columns.iter().map(|column| column.as_sql()).collect();
+            self.execute(&insert(rows), &given).await?;
+        }
+        self.set(&format!("{REACHED}{stage}"), up_to).await?;
+        self.batch("COMMIT").await
+    }
+
+    /// There are partitions for these rows.
+    async fn make_room(&mut self, rows: &Rows) -> Result<(), CopyError> {
+        let made = match rows.columns.first() {
+            Some(super::columns::Column::Id(ids)) => {
+                let ids: Vec<Id> = ids.iter().flatten().copied().collect();
+                self.link.make_room(rows.table, &ids).await
+            }
+            Some(_) | None => Ok(()),
+        };
+        made.map_err(|fault| self.refused(&fault))
+    }
+
+    /// Writes what follows from everything else, and that all of it is there.
+    pub(super) async fn finish(&self, export: &Export) -> Result<(), CopyError> {
+        self.batch("BEGIN").await?;
+        self.batch(TALLY).await?;
+        let last_no = export.number("SELECT value FROM meta WHERE name = 'last_no'")?;
+        let sql =
+            "UPDATE directory SET last_no = greatest(last_no, $1), last_change = last_change + 1";
+        self.execute(sql, &[&last_no]).await?;
+        for (name, sql) in NUMBERS {
+            let value = export.number(sql)?;
+            let sql = "INSERT INTO meta AS m (name, value) VALUES ($1, $2) \
+                       ON CONFLICT (name) DO UPDATE SET value = greatest(m.value, excluded.value)";
+            self.execute(sql, &[&name, &value]).await?;
+        }
+        let reached = format!("{REACHED}%");
+        self.execute("DELETE FROM meta WHERE name LIKE $1", &[&reached])
+            .await?;
+        self.set(COPY_DONE, 1).await?;
+        self.batch("COMMIT").await?;
+        // The planner knows nothing of rows that came like this.
+        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally")
+            .await
+    }
+
+    /// The master keys that its nodes share.
+    pub(super) async fn shared_keys(&self) -> Result<Option<String>, CopyError> {
+        let row = self.link.query_opt("SELECT keys FROM vault", &[]).await;
+        let row = row.map_err(|fault| self.refused(&fault))?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// Places master keys, if there are none.
+    pub(super) async fn place_keys(&self, keys: &str) -> Result<bool, CopyError> {
+        let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
+        let placed = self.link.execute(sql, &[&keys]).await;
+        Ok(placed.map_err(|fault| self.refused(&fault))? > 0)
+    }
+
+    fn refused(&self, fault: &Fault) -> CopyError {
+        CopyError::Write {
+            server: self.server.clone(),
+            why: fault.to_string(),
+        }
+    }
+
+    pub(super) fn holds_already(&self, what: &'static str) -> CopyError {
+        CopyError::NotEmpty {
+            server: self.server.clone(),
+            what,
+        }
+    }
+
+    pub(super) fn another_copy(&self) -> CopyError {
+        CopyError::AnotherCopy {
+            server: self.server.clone(),
+        }
+    }
+
+    pub(super) fn not_begun(&self) -> CopyError {
+        CopyError::NotBegun {
+            server: self.server.clone(),
+        }
+    }
+
+    fn in_use(&self) -> CopyError {
+        CopyError::InUse {
+            server: self.server.clone(),
+        }
+    }
+}
+
+/// Adds rows, all at once.
+fn insert(rows: &Rows) -> String {
+    let names: Vec<&str> = rows.names.iter().map(|(name, _)| *name).collect();
+    let arrays = rows.names.iter().enumerate();
+    let arrays: Vec<String> = arrays
+        .map(|(place, (_, kind))| format!("${}::{}", place + 1, kind.array()))
+        .collect();
+    format!(
+        "INSERT INTO {} ({}) SELECT * FROM unnest({})",
+        rows.table,
+        names.join(", "),
+        arrays.join(", ")
+    )
+}
+
+/// How much waits and how much has failed, by endpoint and in all.
+const TALLY: &str = "
+DELETE FROM tally;
+INSERT INTO tally (endpoint_no, slot, waiting, dead)
+SELECT endpoint_no, 0, sum(waiting), sum(dead) FROM (
+    SELECT endpoint_no, count(*) AS waiting, 0 AS dead FROM waiting GROUP BY endpoint_no
+    UNION ALL
+    SELECT endpoint_no, 0, count(*) FROM ended WHERE status = 3 GROUP BY endpoint_no
+) AS counted GROUP BY endpoint_no;
+INSERT INTO tally (endpoint_no, slot, waiting, dead)
+SELECT 0, 0, coalesce(sum(waiting), 0), coalesce(sum(dead), 0) FROM tally;
+";
+
+/// Numbers that are kept by name: what the database calls them, and where the file has them.
+const NUMBERS: [(&str, &str); 4] = [
+    (
+        "last_moment",
+        "SELECT value FROM meta WHERE name = 'last_key'",
+    ),
+    (
+        "event_lead",
+        "SELECT value FROM meta WHERE name = 'event_lead'",
+    ),
+    (
+        "delivery_lead",
+        "SELECT value FROM meta WHERE name = 'delivery_lead'",
+    ),
+    (
+        "last_notice",
+        "SELECT seq FROM sqlite_sequence WHERE name = 'notices'",
+    ),
+];

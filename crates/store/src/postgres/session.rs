@@ -1,0 +1,66 @@
+//! A connection for people's own purposes: making a database to measure in, and looking at what a server counts.
+
+use std::sync::Arc;
+
+use posthaste_core::time::Tick;
+
+use super::dial::{Dial, ServerUrl};
+use super::fault::Fault;
+use super::link::{Link, connect};
+use super::open;
+use super::settings::PostgresSettings;
+use crate::OpenError;
+
+/// A connection that runs whatever it is given, however long that takes.
+pub struct Session {
+    link: Link,
+    server: ServerUrl,
+}
+
+impl Session {
+    /// Connects. Nothing is made or migrated.
+    pub async fn open(server: &ServerUrl, dial: &Arc<dyn Dial>) -> Result<Session, OpenError> {
+        let clock = Arc::new(Tick::default);
+        let settings = PostgresSettings::new(server.clone(), dial.clone(), clock);
+        let connected = connect(&settings, server).await;
+        let (link, pump) = connected.map_err(|why| open::explain_unlinked(server, &why))?;
+        tokio::spawn(async move {
+            // Whoever uses the connection hears of its end by itself.
+            let _ = pump.await;
+        });
+        let session = Session {
+            link,
+            server: server.clone(),
+        };
+        session
+            .batch(
+                "SET statement_timeout = 0; SET lock_timeout = 0; \
+                 SET idle_in_transaction_session_timeout = 0",
+            )
+            .await?;
+        Ok(session)
+    }
+
+    /// Does something.
+    pub async fn batch(&self, sql: &str) -> Result<(), OpenError> {
+        let done = self.link.batch(sql).await;
+        done.map_err(|fault| self.explain(&fault))
+    }
+
+    /// The `bigint`s of the one row that is selected.
+    pub async fn numbers(&self, sql: &str) -> Result<Vec<i64>, OpenError> {
+        let row = self.link.query_one(sql, &[]).await;
+        let row = row.map_err(|fault| self.explain(&fault))?;
+        Ok((0..row.len()).map(|column| row.get(column)).collect())
+    }
+
+    /// The text that is selected.
+    pub async fn text(&self, sql: &str) -> Result<String, OpenError> {
+        let row = self.link.query_one(sql, &[]).await;
+        Ok(row.map_err(|fault| self.explain(&fault))?.get(0))
+    }
+
+    fn explain(&self, fault: &Fault) -> OpenError {
+        open::explain(&self.server, fault)
+    }
+}

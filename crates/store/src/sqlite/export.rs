@@ -1,0 +1,179 @@
+//! Reading a whole file, piece by piece, for whoever carries it elsewhere.
+//!
+//! The file is locked for as long as this is open, so no server runs on it and nothing changes meanwhile. Nothing is
+//! written to it.
+
+use std::path::Path;
+
+use posthaste_core::id::EndpointId;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension};
+use rustc_hash::FxHashMap;
+
+use super::events::{DeliveryList, Listed};
+use super::keys::{Key, id_at};
+use super::lock::Lock;
+use super::open::{explain, open_reader, recognise};
+use super::schema::FORMAT;
+use crate::OpenError;
+
+/// A file that is read to be carried elsewhere.
+pub(crate) struct Export {
+    conn: Connection,
+    _lock: Lock,
+}
+
+/// Rows of a table from above one key up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Not this one,
+    pub(crate) above: Key,
+    /// but this one.
+    pub(crate) up_to: Key,
+    /// How many there are.
+    pub(crate) rows: u64,
+}
+
+impl Export {
+    /// Opens and locks a file that exists, in the newest format.
+    pub(crate) fn open(path: &Path) -> Result<Export, OpenError> {
+        let other = |why: String| OpenError::Other {
+            path: path.to_owned(),
+            why,
+        };
+        if !path.exists() {
+            return Err(other("there is no such file".to_owned()));
+        }
+        recognise(path)?;
+        let lock = Lock::take(path)?;
+        let explain = |error: rusqlite::Error| explain(path, &error);
+        let conn = open_reader(path).map_err(explain)?;
+        let format: u32 = conn
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(explain)?;
+        if format > FORMAT {
+            return Err(OpenError::TooNew {
+                path: path.to_owned(),
+                found: format,
+                known: FORMAT,
+            });
+        }
+        if format < FORMAT {
+            let why = "it was written by an older posthaste; start this one on it once, which brings it up to date";
+            return Err(other(why.to_owned()));
+        }
+        Ok(Export { conn, _lock: lock })
+    }
+
+    /// One number.
+    pub(crate) fn number(&self, sql: &str) -> rusqlite::Result<i64> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let number = statement.query_row([], |row| row.get::<_, Option<i64>>(0));
+        Ok(number.optional()?.flatten().unwrap_or(0))
+    }
+
+    /// The next rows of a table above a key: at most so many, and at most so many bytes of what `weight` measures,
+    /// but at least one.
+    pub(crate) fn next_piece(
+        &self,
+        (table, key, weight): (&str, &str, &str),
+        above: Key,
+        (most_rows, most_bytes): (usize, u64),
+    ) -> rusqlite::Result<Option<Piece>> {
+        let sql =
+            format!("SELECT {key}, {weight} FROM {table} WHERE {key} > ?1 ORDER BY {key} LIMIT ?2");
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query((above, most_rows as i64))?;
+        let mut piece: Option<Piece> = None;
+        let mut bytes = 0_u64;
+        while let Some(row) = rows.next()? {
+            bytes = bytes.saturating_add(row.get::<_, i64>(1)?.unsigned_abs());
+            if piece.is_some() && bytes > most_bytes {
+                break;
+            }
+            let rows = piece.map_or(0, |piece| piece.rows) + 1;
+            let up_to = row.get(0)?;
+            piece = Some(Piece { above, up_to, rows });
+        }
+        Ok(piece)
+    }
+
+    /// What a statement selects from a piece, as it lies in the file.
+    pub(crate) fn rows(&self, sql: &str, piece: Piece) -> rusqlite::Result<Vec<Vec<Value>>> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let columns = statement.column_count();
+        let rows = statement.query_map((piece.above, piece.up_to), |row| {
+            (0..columns).map(|column| row.get(column)).collect()
+        })?;
+        rows.collect()
+    }
+
+    /// The ids of all endpoints, deleted ones too, by their numbers.
+    pub(crate) fn endpoints(&self) -> rusqlite::Result<FxHashMap<i64, EndpointId>> {
+        let mut statement = self.conn.prepare("SELECT no, id FROM endpoints")?;
+        let rows = statement.query_map([], |row| {
+            let id = super::rows::endpoint_id(row, 1)?;
+            Ok((row.get(0)?, id))
+        })?;
+        rows.collect()
+    }
+
+    /// What tells this file's state from any other: every attempt, every change and every event makes another.
+    pub(crate) fn fingerprint(&self) -> rusqlite::Result<i64> {
+        let mut hash = Fnv::default();
+        for sql in FINGERPRINT {
+            let mut statement = self.conn.prepare(sql)?;
+            let columns = statement.column_count();
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                for column in 0..columns {
+                    hash.add(&format!("{:?};", row.get::<_, Value>(column)?));
+                }
+            }
+        }
+        Ok(hash.finish())
+    }
+}
+
+/// The deliveries of an event as they lie in its row.
+pub(crate) fn read_list(bytes: Vec<u8>) -> Vec<Listed> {
+    DeliveryList::from_bytes(bytes).iter().collect()
+}
+
+/// The id of a row with this key and tail.
+pub(crate) fn id_of_row(key: Key, tail: i64) -> u128 {
+    id_at(key, tail)
+}
+
+/// What changes whenever something does. Sums may run over an integer, so they are sums of reals where that is near.
+const FINGERPRINT: [&str; 6] = [
+    "SELECT id, revision, created_at, deleted FROM tenants ORDER BY no",
+    "SELECT id, revision, health_revision, standing FROM endpoints ORDER BY no",
+    "SELECT count(*), max(created_at) FROM keys",
+    "SELECT count(*), min(key), max(key), min(tail) FROM events",
+    "SELECT count(*), min(key), max(key), sum(attempts), sum(spent), sum(status), total(due), total(ended_at) \
+     FROM deliveries",
+    "SELECT count(*), max(key), sum(status), sum(replayed) FROM replays",
+];
+
+/// A hash that is the same on every machine and in every version.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    /// Never 0, which stands for none.
+    fn finish(&self) -> i64 {
+        (self.0 >> 1) as i64 | 1
+    }
+}

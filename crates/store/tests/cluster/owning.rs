@@ -1,0 +1,196 @@
+//! What only an owner may write, and who tells it that there is something to do.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::{HttpStatus, Outcome};
+use posthaste_core::cluster::Shard;
+use posthaste_core::delivery::{Delivery, Terms};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RETRY_AFTER_CAP, RateLimit, Standing};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{
+    Answer, AttemptDetail, Content, Endpoint, Ingest, Limits, NewEvent, Owner, Store, Tenant,
+    Written,
+};
+
+use crate::stage::{Node, Stage, Told, wait};
+
+const LONG: u64 = 20_000;
+const SHORT: u64 = 3_000;
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+fn make(node: &Node, endpoint: EndpointId) {
+    let tenant = Tenant {
+        id: "acme".parse().expect("a name"),
+        name: "Acme".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: NOW,
+        revision: 0,
+    };
+    let endpoint = Endpoint {
+        id: endpoint,
+        tenant: tenant.id.clone(),
+        url: "https://example.com/hook".to_owned(),
+        description: String::new(),
+        event_types: vec!["*".parse().expect("a pattern")],
+        retry_policy: None,
+        timeout: Span::from_secs(30),
+        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::GitHub,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at: NOW,
+        revision: 0,
+    };
+    wait(node.store.create_tenant(NOW, tenant)).expect("a tenant");
+    wait(node.store.create_endpoint(NOW, endpoint, 10)).expect("an endpoint");
+}
+
+fn accept(node: &Node) {
+    let event = NewEvent {
+        tenant: "acme".parse().expect("a name"),
+        content: Arc::new(Content {
+            event_type: "a.b".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    };
+    let ingest = wait(node.store.accept(NOW, vec![event])).expect("it is accepted");
+    assert!(matches!(ingest, Ingest::Done(_)), "{ingest:?}");
+}
+
+fn waiting(node: &Node, endpoint: EndpointId) -> Vec<Delivery> {
+    let fetched = wait(node.store.fetch(endpoint, NOW, 10, false));
+    fetched.expect("it reads").deliveries
+}
+
+fn succeeded(delivery: &Delivery) -> Record {
+    let mut delivery = delivery.clone();
+    let policy = RetryPolicy::default();
+    let terms = Terms {
+        policy: &policy,
+        retry_after_cap: RETRY_AFTER_CAP,
+    };
+    let outcome = Outcome::Answered {
+        status: HttpStatus::new(200).expect("a status"),
+        retry_after: None,
+    };
+    delivery.begin(NOW, false).expect("it waits");
+    let settlement = delivery
+        .settle(NOW, outcome, terms, &mut Dice::seeded(1))
+        .expect("it was begun");
+    Record::Attempt(Box::new(AttemptRecord {
+        delivery,
+        settlement,
+        health: None,
+        disable: None,
+        news: Vec::new(),
+    }))
+}
+
+fn record(node: &Node, record: Record) -> Answer<Written> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let done = Box::new(move |result| {
+        // The test may be over.
+        let _ = tell.send(result);
+    });
+    node.store
+        .record(NOW, record, AttemptDetail::default(), done);
+    Box::pin(async move { told.await.expect("every record is answered") })
+}
+
+#[test]
+fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
+    let stage = Stage::new();
+    let api = stage.node_with("api", LONG, |settings| settings.works = false);
+    let worker = stage.node("worker", LONG);
+    // What was changed before it first looked it is told of as missed.
+    stage.until("being informed", || worker.cluster.is_informed());
+    let endpoint = EndpointId(7);
+    make(&api, endpoint);
+    accept(&api);
+    stage.until("work", || {
+        stage.was_told("worker", |told| *told == Told::Work(vec![(endpoint, NOW)]))
+    });
+    let deliveries = waiting(&worker, endpoint);
+    assert_eq!(deliveries.len(), 1);
+    let outside = wait(record(&api, succeeded(&deliveries[0])));
+    assert_eq!(outside, Ok(Written::Superseded));
+    let owner = wait(record(&worker, succeeded(&deliveries[0])));
+    assert_eq!(owner, Ok(Written::Applied));
+    assert!(waiting(&worker, endpoint).is_empty());
+    stage.until("the tenant and the endpoint", || {
+        stage.was_told("worker", |told| matches!(told, Told::Changed(_)))
+    });
+}
+
+#[test]
+fn what_a_node_records_after_it_was_frozen_is_superseded() {
+    let stage = Stage::new();
+    let a = stage.node("a", SHORT);
+    let b = stage.node("b", SHORT);
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let mut ids = (1..).map(EndpointId);
+    let endpoint = ids.find(|id| a.cluster.owner(Shard::of(*id)) == Owner::Me);
+    let endpoint = endpoint.expect("it owns half of them");
+    make(&a, endpoint);
+    accept(&a);
+    let deliveries = waiting(&a, endpoint);
+    stage.freeze("a");
+    stage.call_out_work(&a, 9);
+    // Nobody knows when it stands still: what is recorded before that is not what this is about.
+    stage.until("all of it", || b.owns() == 256);
+    let late = record(&a, succeeded(&deliveries[0]));
+    stage.thaw();
+    assert_eq!(wait(late), Ok(Written::Superseded));
+    stage.until("an end", || {
+        stage.was_told("a", |told| *told == Told::Expired)
+    });
+    let found = waiting(&b, endpoint);
+    assert_eq!(found, deliveries, "as if the frozen node had never tried");
+}
+
+#[test]
+fn what_nobody_owns_anybody_may_stand_or_cancel() {
+    let stage = Stage::new();
+    let api = stage.node_with("api", LONG, |settings| settings.works = false);
+    let endpoint = EndpointId(7);
+    make(&api, endpoint);
+    accept(&api);
+    let stand = |endpoint, standing| {
+        let stood = api.cluster.stand_unowned(NOW, endpoint, standing, None);
+        wait(stood).expect("it is written")
+    };
+    assert_eq!(stand(endpoint, Standing::Paused), Some(true));
+    assert_eq!(stand(EndpointId(8), Standing::Paused), Some(false));
+    let row = wait(api.store.endpoint(endpoint)).expect("it reads");
+    assert_eq!(row.map(|row| row.standing), Some(Standing::Paused));
+    let delivery = waiting(&api, endpoint)[0].id();
+    let cancel = || {
+        let cancelled = api.cluster.cancel_unowned(NOW, endpoint, delivery);
+        wait(cancelled).expect("it is written")
+    };
+    assert_eq!(cancel(), Some(Written::Applied));
+    assert_eq!(cancel(), Some(Written::Superseded));
+    let worker = stage.node("worker", LONG);
+    assert_eq!(worker.owns(), 256);
+    assert_eq!(stand(endpoint, Standing::Enabled), None);
+    assert_eq!(cancel(), None);
+    let row = wait(api.store.endpoint(endpoint)).expect("it reads");
+    assert_eq!(row.map(|row| row.standing), Some(Standing::Paused));
+}

@@ -1,0 +1,356 @@
+//! A store is carried from a file to a database: all of it, once, whatever comes in between.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests reach their own server by their own way"
+)]
+
+#[allow(dead_code, reason = "only the way to the server is wanted")]
+mod engines;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use engines::{NoOrders, PlainDial};
+use posthaste_core::dice::Dice;
+use posthaste_core::time::Timestamp;
+use posthaste_store::contract::Harness;
+use posthaste_store::contract::comparison::assert_agree;
+use posthaste_store::copy::{
+    Compared, CopyError, Destination, copy, place_keys, shared_keys, verify,
+};
+use posthaste_store::postgres::PostgresStore;
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{
+    Content, HandOver, HandedOver, Idempotency, Limits, NewEvent, OpenError, Store, StoreError,
+    StoreSettings, Tenant,
+};
+use posthaste_testbed::{Database, Direction, Wire};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+/// Takes nothing over.
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+
+    fn broken(&self, why: &StoreError) {
+        panic!("{why}");
+    }
+}
+
+/// A file that stays where it is.
+struct Kept(PathBuf);
+
+impl Harness for Kept {
+    fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&self.0, settings, hand_over).expect("it opens"))
+    }
+}
+
+/// A file in which everything there is has happened: hundreds of operations of every kind.
+fn eventful(seed: u64) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("posthaste.db");
+    assert_agree(seed..seed + 1, || Kept(path.clone()));
+    (directory, path)
+}
+
+/// A file with so many events, whose payloads have so many bytes.
+fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("posthaste.db");
+    let settings = StoreSettings::new(Dice::seeded(1));
+    let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
+    let now = Timestamp(1_700_000_000_000);
+    let tenant = Tenant {
+        id: "acme".parse().expect("an id"),
+        name: "Acme".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: now,
+        revision: 0,
+    };
+    block_on(store.create_tenant(now, tenant)).expect("it is made");
+    let event = |number: usize| NewEvent {
+        tenant: "acme".parse().expect("an id"),
+        content: Arc::new(Content {
+            event_type: "a.b".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from(vec![number as u8; bytes]),
+        }),
+        idempotency: Some(Idempotency {
+            key: format!("key {number}"),
+            fingerprint: posthaste_core::ingest::Fingerprint::of(&[&number.to_le_bytes()]),
+        }),
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    };
+    // Over several days, so that there are several partitions.
+    for (piece, numbers) in (0..events).collect::<Vec<_>>().chunks(500).enumerate() {
+        let at = Timestamp(now.0 + piece as u64 * 40_000_000);
+        let piece = numbers.iter().map(|number| event(*number)).collect();
+        block_on(store.accept(at, piece)).expect("they are accepted");
+    }
+    block_on(store.close()).expect("it closes");
+    (directory, path)
+}
+
+fn to(url: &str) -> Destination {
+    Destination {
+        server: url.parse().expect("a URL"),
+        dial: Arc::new(PlainDial),
+    }
+}
+
+fn carry(from: &Path, to: &Destination) -> Result<Vec<Compared>, CopyError> {
+    copy(from, to, |_| {})
+}
+
+#[track_caller]
+fn assert_all_there(compared: &[Compared]) {
+    assert!(compared.iter().all(Compared::agrees), "{compared:#?}");
+}
+
+#[test]
+fn everything_there_is_is_carried() {
+    let mut carried = std::collections::BTreeMap::new();
+    for seed in 0..6 {
+        let (_directory, from) = eventful(seed);
+        let database = Database::fresh();
+        let there = to(&database.url());
+        let compared = carry(&from, &there).expect("it is copied");
+        assert_all_there(&compared);
+        assert_all_there(&verify(&from, &there).expect("it is verified"));
+        for kind in compared {
+            *carried.entry(kind.what).or_insert(0) += kind.from;
+        }
+        // What is counted is what is there.
+        for (sum, counted) in [
+            ("sum(waiting)", "SELECT count(*) FROM waiting"),
+            ("sum(dead)", "SELECT count(*) FROM ended WHERE status = 3"),
+        ] {
+            let everywhere = format!("SELECT {sum}::bigint FROM tally WHERE endpoint_no = 0");
+            let each =
+                format!("SELECT coalesce({sum}, 0)::bigint FROM tally WHERE endpoint_no > 0");
+            assert_eq!(database.number(&everywhere), database.number(counted));
+            assert_eq!(database.number(&each), database.number(counted));
+        }
+        // What waits shows its last attempt, and has it among the others.
+        let astray = "SELECT count(*) FROM waiting w WHERE last IS NOT NULL AND NOT EXISTS \
+                      (SELECT 1 FROM attempts a WHERE a.delivery_id = w.id AND a.number = w.attempts)";
+        assert_eq!(database.number(astray), 0);
+    }
+    for (what, count) in carried {
+        assert!(count > 0, "no {what} were there to be carried");
+    }
+}
+
+#[test]
+fn a_copy_that_was_cut_off_is_gone_on_with() {
+    let (_directory, from) = filled(5_000, 200);
+    let database = Database::fresh();
+    let wire = Wire::to(database.address());
+    let there = to(&database.url_through(&wire));
+    let mut cuts = 0;
+    let mut reached = 0;
+    loop {
+        // Each time a little further, so that it is cut in every stage.
+        wire.cut_after(Direction::ToDatabase, 100_000 + cuts * 40_000);
+        match carry(&from, &there) {
+            Ok(compared) => {
+                assert_all_there(&compared);
+                break;
+            }
+            Err(CopyError::Write { why, .. }) => assert!(!why.is_empty()),
+            Err(CopyError::Open(OpenError::Unreachable { .. } | OpenError::Server { .. })) => {}
+            Err(other) => panic!("{other}"),
+        }
+        cuts += 1;
+        assert!(cuts < 100, "it does not get on");
+        let tables = database.number("SELECT count(*) FROM pg_class WHERE relname = 'events'");
+        if tables == 1 {
+            let events = database.number("SELECT count(*) FROM events");
+            assert!(events >= reached, "what was there is still there");
+            reached = events;
+        }
+    }
+    assert!(cuts > 3, "only {cuts} cuts");
+    assert_eq!(database.number("SELECT count(*) FROM events"), 5_000);
+    let marks = "SELECT count(*) FROM meta WHERE name LIKE 'copied %'";
+    assert_eq!(database.number(marks), 0);
+}
+
+#[test]
+fn large_payloads_go_in_small_pieces() {
+    let (_directory, from) = filled(40, 1 << 20);
+    let database = Database::fresh();
+    let mut pieces = 0;
+    let compared = copy(&from, &to(&database.url()), |progress| {
+        pieces += usize::from(progress.what == "events" && progress.done > 0);
+    });
+    assert_all_there(&compared.expect("it is copied"));
+    assert!(pieces >= 5, "{pieces} pieces of 8 MiB");
+}
+
+#[test]
+fn what_is_finished_is_not_copied_again() {
+    let (_directory, from) = filled(10, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    carry(&from, &there).expect("it is copied");
+    database.query("DELETE FROM events WHERE id = (SELECT min(id::text)::uuid FROM events)");
+    let compared = carry(&from, &there).expect("it is only compared");
+    let events = compared.iter().find(|kind| kind.what == "events");
+    let events = events.expect("events are counted");
+    assert_eq!((events.from, events.to, events.agrees()), (10, 9, false));
+}
+
+#[test]
+fn only_an_empty_database_is_copied_into() {
+    let (_directory, from) = filled(10, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    let nothing = verify(&from, &there);
+    assert!(matches!(nothing, Err(CopyError::NotBegun { .. })));
+    database.query("INSERT INTO tenants VALUES (1, 'other', 'Other', NULL, '{}', 0, 0, false)");
+    let refused = carry(&from, &there);
+    assert!(matches!(
+        refused,
+        Err(CopyError::NotEmpty {
+            what: "tenants",
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_copy_of_another_file_is_not_gone_on_with() {
+    let (_one, first) = filled(600, 10);
+    let (_other, second) = filled(601, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    carry(&first, &there).expect("it is copied");
+    let refused = carry(&second, &there);
+    assert!(matches!(refused, Err(CopyError::AnotherCopy { .. })));
+    // Nor is one that was only begun.
+    database.query("DELETE FROM meta WHERE name = 'copy_done'");
+    let refused = carry(&second, &there);
+    assert!(matches!(refused, Err(CopyError::AnotherCopy { .. })));
+}
+
+#[test]
+fn nobody_works_on_either_side_meanwhile() {
+    let (_directory, from) = filled(10, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    let settings = StoreSettings::new(Dice::seeded(1));
+    let running = SqliteStore::open(&from, settings, Arc::new(Nobody)).expect("it opens");
+    let refused = carry(&from, &there);
+    assert!(matches!(
+        refused,
+        Err(CopyError::Open(OpenError::InUse { .. }))
+    ));
+    block_on(running.close()).expect("it closes");
+    drop(running);
+
+    let (held, hold) = std::sync::mpsc::channel::<()>();
+    let (begun, wait) = std::sync::mpsc::channel();
+    let (path, first) = (from.clone(), there.clone());
+    let copying = std::thread::spawn(move || {
+        copy(&path, &first, |_| {
+            let _ = begun.send(());
+            let _ = hold.recv();
+        })
+    });
+    wait.recv().expect("it begins");
+    let locked = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
+                  WHERE c.relname = 'nodes' AND l.mode = 'ExclusiveLock' AND l.granted \
+                  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    assert_eq!(database.number(locked), 1, "no node can register");
+    drop(held);
+    assert_all_there(&copying.join().expect("it ends").expect("it is copied"));
+}
+
+#[test]
+fn master_keys_are_placed_once() {
+    let database = Database::fresh();
+    let there = to(&database.url());
+    assert_eq!(shared_keys(&there).expect("it can be asked"), None);
+    assert!(place_keys(&there, "one").expect("it can be placed"));
+    assert!(!place_keys(&there, "two").expect("it can be asked"));
+    assert_eq!(
+        shared_keys(&there).expect("it can be asked").as_deref(),
+        Some("one")
+    );
+}
+
+/// A file first, and what was carried to a database from the next time it is opened on.
+struct Carried {
+    directory: tempfile::TempDir,
+    database: Database,
+    opened: AtomicUsize,
+}
+
+impl Carried {
+    fn new() -> Carried {
+        Carried {
+            directory: tempfile::tempdir().expect("a directory"),
+            database: Database::fresh(),
+            opened: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Harness for Carried {
+    fn open(&self, store: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
+        let path = self.directory.path().join("posthaste.db");
+        let opened = self.opened.fetch_add(1, Ordering::SeqCst);
+        if opened == 0 {
+            return Arc::new(SqliteStore::open(path, store, hand_over).expect("it opens"));
+        }
+        let there = to(&self.database.url());
+        if opened == 1 {
+            // On a thread of its own: whoever opens a store may be on a runtime.
+            let there = there.clone();
+            let carrying = std::thread::spawn(move || carry(&path, &there));
+            let compared = carrying.join().expect("it ends");
+            assert_all_there(&compared.expect("it is copied"));
+        }
+        let settings = engines::settings(there.server);
+        let store = PostgresStore::open(settings, store, hand_over, Arc::new(NoOrders));
+        Arc::new(store.expect("it opens"))
+    }
+}
+
+#[test]
+fn nobody_serves_what_is_half_there() {
+    let (_directory, from) = filled(10, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    carry(&from, &there).expect("it is copied");
+    let open = || {
+        let settings = engines::settings(there.server.clone());
+        let store = StoreSettings::new(Dice::seeded(1));
+        PostgresStore::open(settings, store, Arc::new(Nobody), Arc::new(NoOrders))
+    };
+    database.query("DELETE FROM meta WHERE name = 'copy_done'");
+    let refused = open().err().expect("it is not whole");
+    assert!(matches!(refused, OpenError::HalfCopied { .. }), "{refused}");
+    database.query("INSERT INTO meta (name, value) VALUES ('copy_done', 1)");
+    let store = open().expect("it is whole");
+    block_on(store.close()).expect("it closes");
+}
+
+#[test]
+fn what_was_carried_goes_on_as_the_model_does() {
+    assert_agree(0..8, Carried::new);
+}

@@ -1,0 +1,166 @@
+//! What the tests begin with.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
+use posthaste_core::delivery::{Delivery, Settlement, State, Trigger};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::RateLimit;
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::contract::Recorder;
+use posthaste_store::postgres::{PostgresSettings, PostgresStore};
+use posthaste_store::{
+    Answer, AttemptDetail, Content, Endpoint, Idempotency, Ingest, Ingested, Insertion, Limits,
+    NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
+};
+
+use crate::engines::{Database, NoOrders, settings};
+
+pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
+pub(crate) const HERE: EndpointId = EndpointId(1);
+
+/// A node on a database.
+pub(crate) struct Node {
+    pub(crate) store: PostgresStore,
+    pub(crate) hand: Arc<Recorder>,
+}
+
+/// Opens a node with dice of its own.
+pub(crate) fn node(database: &Database, seed: u64) -> Node {
+    node_with(settings(database.url()), seed)
+}
+
+/// The same with other settings.
+pub(crate) fn node_with(settings: PostgresSettings, seed: u64) -> Node {
+    let hand = Arc::new(Recorder::default());
+    let store = StoreSettings::new(Dice::seeded(seed));
+    let store = PostgresStore::open(settings, store, hand.clone(), Arc::new(NoOrders));
+    let store = store.expect("it opens");
+    Node { store, hand }
+}
+
+impl Node {
+    /// Makes tenant `acme` and its endpoint.
+    pub(crate) fn furnish(&self) {
+        let made = run(self.store.create_tenant(NOW, tenant()));
+        assert_eq!(made, Ok(Insertion::Created));
+        let made = run(self.store.create_endpoint(NOW, endpoint(HERE), 99));
+        assert_eq!(made, Ok(Insertion::Created));
+    }
+
+    /// Accepts one event, and says what became of it.
+    pub(crate) fn accept(&self, event: NewEvent) -> Ingested {
+        one(run(self.store.accept(NOW, vec![event])).expect("it is accepted"))
+    }
+}
+
+/// The one event of a list.
+pub(crate) fn one(ingest: Ingest) -> Ingested {
+    match ingest {
+        Ingest::Done(mut done) => done.pop().expect("there is one"),
+        refused @ (Ingest::Conflict(_) | Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => {
+            panic!("it was refused: {refused:?}")
+        }
+    }
+}
+
+/// Waits for an answer.
+pub(crate) fn run<T>(answer: Answer<T>) -> Result<T, StoreError> {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(answer)
+}
+
+pub(crate) fn acme() -> TenantId {
+    "acme".parse().expect("a name")
+}
+
+fn tenant() -> Tenant {
+    Tenant {
+        id: acme(),
+        name: "Acme".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+pub(crate) fn endpoint(id: EndpointId) -> Endpoint {
+    Endpoint {
+        id,
+        tenant: acme(),
+        url: "https://example.com/hook".to_owned(),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: Span::from_secs(15),
+        max_in_flight: 10,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+/// An event, with an idempotency key if one is given.
+pub(crate) fn event(key: Option<&str>) -> NewEvent {
+    NewEvent {
+        tenant: acme(),
+        content: Arc::new(Content {
+            event_type: "invoice.paid".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+        }),
+        idempotency: key.map(|key| Idempotency {
+            key: key.to_owned(),
+            fingerprint: Fingerprint::of(&[b"{}"]),
+        }),
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    }
+}
+
+/// Writes down that a delivery was taken.
+pub(crate) fn succeed(store: &PostgresStore, waiting: &Delivery) -> Result<Written, StoreError> {
+    let mut facts = waiting.facts().clone();
+    facts.attempts += 1;
+    facts.spent += 1;
+    let settlement = Settlement {
+        number: facts.attempts,
+        trigger: Trigger::Automatic,
+        started_at: NOW,
+        finished_at: NOW,
+        outcome: Outcome::Answered {
+            status: HttpStatus::new(200).expect("a status"),
+            retry_after: None,
+        },
+        meaning: Meaning::Success,
+        next_attempt_at: None,
+        retry_after: None,
+    };
+    let record = Record::Attempt(Box::new(AttemptRecord {
+        delivery: Delivery::restore(facts, State::Succeeded { at: NOW }),
+        settlement,
+        health: None,
+        disable: None,
+        news: Vec::new(),
+    }));
+    let (sent, received) = std::sync::mpsc::channel();
+    let done = Box::new(move |written| sent.send(written).expect("somebody waits"));
+    store.record(NOW, record, AttemptDetail::default(), done);
+    received.recv().expect("it is answered")
+}

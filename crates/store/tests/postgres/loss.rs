@@ -1,0 +1,127 @@
+//! Connections that are lost, and come again.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use posthaste_store::postgres::{Dial, Dialled, Pauses, Place, Tls, Wire};
+use posthaste_store::{Store, StoreError};
+use tokio::task::AbortHandle;
+
+use crate::engines::{Database, PlainDial, settings};
+use crate::given::{HERE, NOW, Node, event, node_with, run};
+
+/// A way to the server that can be cut.
+#[derive(Default)]
+struct Cable {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    cut: bool,
+    flows: Vec<AbortHandle>,
+}
+
+impl Cable {
+    /// Nothing passes any more, and nobody gets through.
+    fn cut(&self) {
+        let mut state = self.state.lock().expect("nobody panics here");
+        state.cut = true;
+        for flow in state.flows.drain(..) {
+            flow.abort();
+        }
+    }
+
+    /// It can be used again.
+    fn mend(&self) {
+        self.state.lock().expect("nobody panics here").cut = false;
+    }
+}
+
+struct ByCable(Arc<Cable>);
+
+impl Dial for ByCable {
+    fn dial(&self, place: &Place, tls: &Tls) -> Dialled {
+        let cable = self.0.clone();
+        let dialled = PlainDial.dial(place, tls);
+        Box::pin(async move {
+            if cable.state.lock().expect("nobody panics here").cut {
+                return Err(io::Error::other("the cable is cut"));
+            }
+            let mut far = dialled.await?;
+            let (near, mut middle) = tokio::io::duplex(64 * 1_024);
+            let flow = tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut middle, &mut far).await;
+            });
+            let mut state = cable.state.lock().expect("nobody panics here");
+            state.flows.push(flow.abort_handle());
+            let wire: Box<dyn Wire> = Box::new(near);
+            Ok(wire)
+        })
+    }
+}
+
+fn by_cable(database: &Database) -> (Node, Arc<Cable>) {
+    let cable = Arc::new(Cable::default());
+    let mut settings = settings(database.url());
+    settings.dial = Arc::new(ByCable(cable.clone()));
+    settings.pauses = Pauses {
+        first: Duration::from_millis(1),
+        most: Duration::from_millis(2),
+    };
+    (node_with(settings, 1), cable)
+}
+
+fn is_unavailable<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Unavailable(_)))
+}
+
+/// Asks until it works again.
+fn await_recovery(node: &Node) {
+    while run(node.store.probe(NOW)).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_lost_connection_refuses_and_comes_back_by_itself() {
+    let database = Database::create();
+    let (node, cable) = by_cable(&database);
+    node.furnish();
+    let before = node.accept(event(Some("a")));
+    for _ in 0..3 {
+        cable.cut();
+        assert!(is_unavailable(run(node
+            .store
+            .accept(NOW, vec![event(Some("b"))]))));
+        assert!(is_unavailable(run(node.store.probe(NOW))));
+        assert!(is_unavailable(run(node.store.endpoint(HERE))));
+        cable.mend();
+        await_recovery(&node);
+        let again = node.accept(event(Some("a")));
+        assert_eq!((again.fresh, again.event), (false, before.event.clone()));
+        while run(node.store.endpoint(HERE)).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(run(node.store.counts()).expect("counts").pending, 1);
+    assert!(node.accept(event(Some("b"))).fresh);
+    assert_eq!(run(node.store.close()), Ok(()));
+}
+
+#[test]
+fn a_connection_that_the_server_ends_comes_back_by_itself() {
+    let database = Database::create();
+    let (node, _cable) = by_cable(&database);
+    node.furnish();
+    for _ in 0..3 {
+        database.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        );
+        await_recovery(&node);
+        node.accept(event(None));
+    }
+    assert_eq!(node.hand.take().len(), 3);
+}

@@ -1,0 +1,120 @@
+//! Several nodes on one database.
+
+use posthaste_core::delivery::{DeadReason, Status};
+use posthaste_core::lane::Standing;
+use posthaste_store::{DisabledReason, Store, Swept, Written};
+
+use crate::engines::{Database, settings};
+use crate::given::{HERE, NOW, acme, event, node, node_with, one, run, succeed};
+
+/// Does to every node what its peers do when it has been silent for too long.
+fn expropriate(database: &Database) {
+    database.run("DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1");
+}
+
+#[test]
+fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
+    let database = Database::create();
+    let old = node(&database, 1);
+    old.furnish();
+    old.accept(event(None));
+    let waiting = old.hand.take().pop().expect("it is handed over").delivery;
+    expropriate(&database);
+    let new = node(&database, 2);
+    assert_eq!(succeed(&old.store, &waiting), Ok(Written::Superseded));
+    let swept = old
+        .store
+        .sweep(NOW, HERE, DeadReason::EndpointDisabled, [].into(), 9);
+    let nothing = Swept {
+        ended: 0,
+        more: false,
+    };
+    assert_eq!(run(swept), Ok(nothing));
+    let stored = run(new.store.delivery(acme(), waiting.id())).expect("it is read");
+    let (stored, attempts) = stored.expect("it is there");
+    assert_eq!(stored.shown_status(), Status::Pending);
+    assert_eq!(attempts, []);
+    assert_eq!(run(new.store.counts()).expect("counts").pending, 1);
+    // What anybody may do, it still may.
+    assert!(old.accept(event(None)).fresh);
+}
+
+#[test]
+fn a_batch_loses_only_what_came_too_late() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    for _ in 0..2 {
+        node.accept(event(None));
+    }
+    let waiting = node.hand.take();
+    let first = &waiting[0].delivery;
+    assert_eq!(succeed(&node.store, first), Ok(Written::Applied));
+    assert_eq!(succeed(&node.store, first), Ok(Written::Superseded));
+    let second = &waiting[1].delivery;
+    assert_eq!(succeed(&node.store, second), Ok(Written::Applied));
+    assert_eq!(run(node.store.counts()).expect("counts").pending, 0);
+}
+
+#[test]
+fn the_same_key_on_two_nodes_makes_one_event() {
+    let database = Database::create();
+    let (one_node, other) = (node(&database, 1), node(&database, 2));
+    one_node.furnish();
+    for number in 0..20 {
+        let key = format!("key {number}");
+        let answers =
+            [&one_node, &other].map(|node| node.store.accept(NOW, vec![event(Some(&key))]));
+        let [here, there] = answers.map(|answer| one(run(answer).expect("it is accepted")));
+        assert_eq!(here.event, there.event, "{key}");
+        assert!(here.fresh != there.fresh, "{key}");
+    }
+    assert_eq!(run(other.store.counts()).expect("counts").pending, 20);
+}
+
+#[test]
+fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
+    let database = Database::create();
+    let mut settings = settings(database.url());
+    settings.works = false;
+    let (one_node, other) = (node(&database, 1), node_with(settings, 2));
+    one_node.furnish();
+    assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
+    let reason = Some(DisabledReason::Manual);
+    let stand = one_node
+        .store
+        .set_standing(NOW, HERE, Standing::Disabled, reason, None);
+    assert_eq!(run(stand), Ok(true));
+    assert_eq!(other.accept(event(None)).event.deliveries, []);
+    let stand = one_node
+        .store
+        .set_standing(NOW, HERE, Standing::Enabled, None, None);
+    assert_eq!(run(stand), Ok(true));
+    assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
+    // Only its owner is handed anything; the other reads.
+    assert_eq!(other.hand.take().len(), 0);
+    let fetched = run(one_node.store.fetch(HERE, NOW, 9, false)).expect("it is read");
+    assert_eq!(fetched.deliveries.len(), 2);
+}
+
+#[test]
+fn a_floor_does_not_hide_what_comes_earlier() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    let mut later = event(None);
+    later.deliver_at = Some(NOW.after(posthaste_core::time::Span::from_hours(1)));
+    node.accept(later);
+    let due = |node: &crate::given::Node| {
+        let fetched = run(node.store.fetch(HERE, NOW, 9, false)).expect("it is read");
+        (fetched.deliveries.len(), fetched.next_due.is_some())
+    };
+    assert_eq!(due(&node), (0, true));
+    node.accept(event(None));
+    assert_eq!(due(&node), (1, true));
+    let waiting = node.hand.take().pop().expect("it is handed over").delivery;
+    assert_eq!(succeed(&node.store, &waiting), Ok(Written::Applied));
+    assert_eq!(due(&node), (0, true));
+    run(node.store.retry(NOW, acme(), waiting.id())).expect("it begins again");
+    assert_eq!(due(&node), (1, true));
+}

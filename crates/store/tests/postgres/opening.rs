@@ -1,0 +1,75 @@
+//! Opening: several nodes at once, and what is told to the operator.
+
+use std::sync::Arc;
+
+use posthaste_core::dice::Dice;
+use posthaste_store::contract::Recorder;
+use posthaste_store::postgres::{Place, PostgresStore, ServerUrl};
+use posthaste_store::{OpenError, StoreSettings};
+
+use crate::engines::{Database, NoOrders, settings};
+use crate::given::node;
+
+fn open(url: ServerUrl) -> Result<PostgresStore, OpenError> {
+    let store = StoreSettings::new(Dice::seeded(1));
+    let hand = Arc::new(Recorder::default());
+    PostgresStore::open(settings(url), store, hand, Arc::new(NoOrders))
+}
+
+fn refusal(url: ServerUrl) -> OpenError {
+    open(url).err().expect("it does not open")
+}
+
+#[test]
+fn nodes_that_start_at_once_share_one_new_database() {
+    let database = Database::create();
+    let nodes: Vec<_> = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| open(database.url()).expect("it opens")))
+            .collect();
+        let started = starts.into_iter().map(|start| start.join());
+        started.map(|node| node.expect("no panic")).collect()
+    });
+    assert_eq!(database.run("SELECT count(*) FROM nodes"), ["4"]);
+    drop(nodes);
+    assert_eq!(database.run("SELECT count(*) FROM nodes"), ["0"]);
+}
+
+#[test]
+fn the_operator_is_told_what_to_do() {
+    let database = Database::create();
+    let url = database.url();
+    let nowhere = Place::Unix {
+        path: "/nowhere/.s.PGSQL.5432".into(),
+    };
+    let error = refusal(url.clone().with_place(nowhere));
+    assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
+    let error = refusal(url.clone().with_database("there_is_none"));
+    assert!(matches!(error, OpenError::NoSuchDatabase { .. }), "{error}");
+    assert!(
+        error.to_string().contains("CREATE DATABASE there_is_none"),
+        "{error}"
+    );
+    drop(node(&database, 1));
+    database.run("UPDATE meta SET value = 99 WHERE name = 'format'");
+    let error = refusal(url.clone());
+    assert!(
+        matches!(error, OpenError::DatabaseTooNew { found: 99, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn tables_of_another_program_are_left_alone() {
+    let database = Database::create();
+    database.run("CREATE TABLE events (what text)");
+    let error = refusal(database.url());
+    assert!(
+        matches!(error, OpenError::ForeignDatabase { .. }),
+        "{error}"
+    );
+    assert_eq!(
+        database.run("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"),
+        ["1"]
+    );
+}
