@@ -11,7 +11,7 @@ use posthaste_testbed::{Answer, Api, Arrival, Receiver};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{Fleet, Harvest, Load, PATIENT_LEASE, TENANT, ended, until};
+use crate::kit::{Fleet, Harvest, Load, PATIENT_LEASE, TENANT, all_ended, ended, until};
 
 const ROUNDS: usize = 8;
 /// What was on its way when it was answered is read within this.
@@ -185,7 +185,7 @@ async fn nothing_is_sent_that_another_node_called_off() {
     }
     assert!(called_off.len() > 20, "of {sent}: {}", called_off.len());
     let mut api = fleet.api(0);
-    let ends = ended(&mut api, &Harvest::default()).await;
+    let ends = all_ended(&mut api, sent).await;
     assert_eq!(ends["cancelled"], called_off.len());
     assert_eq!(ends["succeeded"], sent - called_off.len());
     for arrival in receiver.ledger() {

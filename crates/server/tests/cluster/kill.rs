@@ -13,7 +13,7 @@ const BOUNDS: Verdict = Verdict {
     per_second: 500,
     burst: 500,
 };
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(2);
 /// What a busy machine may take besides.
 const SLACK: Duration = Duration::from_secs(2);
 

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Arrival, Receiver, judge};
 use serde_json::{Value, json};
 
-use crate::kit::{
-    Fault, Fleet, Harvest, PATIENT_LEASE, SHORT_LEASE, TENANT, ended, explained, until,
-};
+use crate::kit::{Fault, Fleet, PATIENT_LEASE, SHORT_LEASE, TENANT, all_ended, explained, until};
 
 const PER_SECOND: usize = 20;
 const BURST: usize = 12;
@@ -151,7 +149,7 @@ async fn limits_hold(parting: Parting) {
         "{parting:?}: asked for {RETRY_AFTER:?}, left alone for {quiet:?}"
     );
 
-    let ends = ended(&mut api, &Harvest::default()).await;
+    let ends = all_ended(&mut api, 171).await;
     assert_eq!(ends["succeeded"], 171, "{ends:?}");
     let narrow = receiver.ledger_of("narrow");
     judge::in_flight_within(&narrow, WINDOW).expect("a window is a window");

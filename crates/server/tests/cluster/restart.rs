@@ -33,8 +33,8 @@ async fn a_database_that_is_away_for_longer_than_the_lease_is_waited_for() {
     survives(
         &server,
         fleet,
-        Duration::from_millis(3_500),
-        Duration::from_secs(3),
+        Duration::from_millis(2_500),
+        Duration::from_secs(2),
     )
     .await;
 }

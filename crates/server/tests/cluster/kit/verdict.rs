@@ -1,13 +1,17 @@
 //! What is held against the promises when a story has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use posthaste_core::id::DeliveryId;
-use posthaste_testbed::{Api, Arrival, Receiver, judge};
+use posthaste_testbed::{Api, Arrival, PATIENCE, Receiver, judge};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::{Fleet, Harvest, TENANT};
+
+/// How often everything is listed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Something that failed, and what was known then.
 #[derive(Debug)]
@@ -138,30 +142,53 @@ pub(crate) fn explained(ledger: &[Arrival], faults: &[Fault]) -> Result<usize, S
     Ok(again)
 }
 
-/// Waits until everything has ended, by the API of a node, and gives back how many ended in each way.
+/// Waits until everything that was accepted has ended, by the API of a node, and gives back how many ended in each way.
 pub(crate) async fn ended(api: &mut Api, harvest: &Harvest) -> BTreeMap<&'static str, usize> {
-    for status in ["pending", "retrying", "in_progress", "held"] {
-        let path = format!("/v1/tenants/{TENANT}/deliveries?status={status}&limit=1");
-        let none = |body: &Value| body["data"].as_array().is_some_and(Vec::is_empty);
-        api.until(&path, none).await;
+    let events: BTreeSet<&String> = harvest.events.values().map(|(event, _)| event).collect();
+    ends(api, |ended| {
+        let forgotten = events.iter().filter(|event| !ended.contains(**event));
+        forgotten.map(|event| (*event).clone()).collect()
+    })
+    .await
+}
+
+/// Waits until the deliveries of so many events have ended.
+pub(crate) async fn all_ended(api: &mut Api, count: usize) -> BTreeMap<&'static str, usize> {
+    ends(api, |ended| match ended.len() {
+        enough if enough >= count => Vec::new(),
+        few => vec![format!("{} more than {few}", count - few)],
+    })
+    .await
+}
+
+/// Waits until nothing is missing. What moves between two states while they are listed may be in neither list, so
+/// only what has ended counts.
+async fn ends(
+    api: &mut Api,
+    missing: impl Fn(&BTreeSet<String>) -> Vec<String>,
+) -> BTreeMap<&'static str, usize> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut ends = BTreeMap::new();
+        let mut all = BTreeSet::new();
+        for status in ["succeeded", "failed", "cancelled"] {
+            let events = events_of(api, status).await;
+            ends.insert(status, events.len());
+            all.extend(events);
+        }
+        let missing = missing(&all);
+        if missing.is_empty() {
+            for status in ["pending", "retrying", "in_progress", "held"] {
+                assert_eq!(events_of(api, status).await, [""; 0], "{status}");
+            }
+            return ends;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "accepted, and never ended: {missing:?}, {ends:?}"
+        );
+        sleep(LOOK_EVERY).await;
     }
-    let mut ends = BTreeMap::new();
-    let mut all = BTreeSet::new();
-    for status in ["succeeded", "failed", "cancelled"] {
-        let events = events_of(api, status).await;
-        ends.insert(status, events.len());
-        all.extend(events);
-    }
-    let forgotten: Vec<_> = harvest
-        .events
-        .values()
-        .filter(|(event, _)| !all.contains(event))
-        .collect();
-    assert!(
-        forgotten.is_empty(),
-        "accepted, and not there: {forgotten:?}"
-    );
-    ends
 }
 
 /// The events of every delivery that is in this state.
