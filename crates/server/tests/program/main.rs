@@ -19,6 +19,3 @@ mod start;
 mod stop;
 mod support;
 mod tour;
-
-/// Servers keep what they have in files. Another test program tells many of these stories on PostgreSQL.
-const ON_POSTGRES: bool = false;

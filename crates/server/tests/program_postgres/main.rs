@@ -22,6 +22,3 @@ mod signed;
 mod stop;
 #[path = "../program/support/mod.rs"]
 mod support;
-
-/// Each server keeps what it has in a database of its own.
-const ON_POSTGRES: bool = true;

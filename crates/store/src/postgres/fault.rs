@@ -23,8 +23,6 @@ pub(crate) enum Fault {
     Silent(Duration),
     /// What is stored cannot be understood.
     Unreadable(String),
-    /// It is refused for a reason of our own.
-    Refused(StoreError),
 }
 
 /// What follows from a fault.
@@ -54,7 +52,7 @@ impl Fault {
         let error = match self {
             Fault::Server(error) => error,
             Fault::Silent(_) => return Verdict::Lost,
-            Fault::Unreadable(_) | Fault::Refused(_) => return Verdict::Guilty,
+            Fault::Unreadable(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
             // Whatever the server did not say itself happened on the way.
@@ -83,7 +81,6 @@ impl Fault {
     /// What whoever asked is told.
     pub(super) fn into_store_error(self) -> StoreError {
         match self {
-            Fault::Refused(why) => why,
             Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
@@ -123,7 +120,6 @@ impl fmt::Display for Fault {
                 write!(formatter, "no answer within {} s", patience.as_secs())
             }
             Fault::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
-            Fault::Refused(why) => write!(formatter, "{why}"),
         }
     }
 }

@@ -183,11 +183,6 @@ async fn set_up(link: &Link) -> Result<bool, Fault> {
 }
 
 impl Link {
-    /// The server's version, as a number like 150004.
-    pub(super) fn version(&self) -> u32 {
-        self.version
-    }
-
     /// Whether it is of no use any more.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()

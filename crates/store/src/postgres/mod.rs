@@ -20,8 +20,6 @@
 //! 3. **Nothing is lost with a connection.** What was not answered may or may not be on disk; whoever asked is
 //!    told that it is not known, and may ask again.
 
-#![allow(dead_code, reason = "the engine is being put together")]
-
 mod accept;
 mod bell;
 mod changelog;

@@ -67,9 +67,12 @@ pub(super) async fn refuse_half_copied(link: &Link, url: &ServerUrl) -> Result<(
 
 /// Which format the database has; 0 if it is not ours yet.
 async fn format(link: &Link) -> Result<u32, Fault> {
-    let row = link
-        .query_one("SELECT to_regclass('meta') IS NOT NULL", &[])
-        .await?;
+    // Read as a table, and not asked of the server's memory, which would not know what another node made
+    // while this one waited for it.
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c \
+               JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+               WHERE c.relname = 'meta' AND n.nspname = ANY (current_schemas(false)))";
+    let row = link.query_one(sql, &[]).await?;
     if !row.get::<_, bool>(0) {
         return Ok(0);
     }
@@ -106,7 +109,7 @@ pub(super) fn explain(url: &ServerUrl, fault: &Fault) -> OpenError {
     let why = fault.to_string();
     let state = match fault {
         Fault::Server(error) => error.code(),
-        Fault::Silent(_) | Fault::Unreadable(_) | Fault::Refused(_) => None,
+        Fault::Silent(_) | Fault::Unreadable(_) => None,
     };
     match state {
         Some(state) if is_refusal(state) => OpenError::WrongPassword { server, user, why },

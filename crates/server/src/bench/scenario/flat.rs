@@ -149,22 +149,19 @@ async fn measure(
         let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM meta";
         holder.batch(hold).await.map_err(refused)?;
     }
-    let endpoint = stage.made[0].id.clone();
-    let tenant = stage.intake.tenant.clone();
-    let mut api = stage.api().await?;
     // Nobody fetches what is there for a moment only.
-    api.turn(&tenant, &endpoint, "pause").await?;
+    turn(&stage, "pause").await?;
     put_in_the_way(&session, case, count).await?;
-    api.turn(&tenant, &endpoint, "resume").await?;
+    turn(&stage, "resume").await?;
     stage.settled_usage().await?;
     let before = (stage.database_cpu().await, counters(&session).await?);
 
     let straight = WARM_UP..WARM_UP + SAMPLE;
     stage.run(load(straight.clone()), 0..1, &progress).await?;
-    api.turn(&tenant, &endpoint, "pause").await?;
+    turn(&stage, "pause").await?;
     produce(&stage.intake, load(straight.end..all), &stage.ledger).await?;
     let resumed_at = Instant::now();
-    api.turn(&tenant, &endpoint, "resume").await?;
+    turn(&stage, "resume").await?;
     stage
         .await_arrivals(all as u64, 0..1, MAX_SILENCE, &progress)
         .await?;
@@ -182,6 +179,13 @@ async fn measure(
         commits_each: each(0),
         blocks_each: each(1),
     })
+}
+
+/// Pauses or resumes the endpoint. Over a connection of its own: the last one may have been idle for too long.
+async fn turn(stage: &Stage, verb: &str) -> Result<(), Failure> {
+    let mut api = stage.api().await?;
+    api.turn(&stage.intake.tenant, &stage.made[0].id, verb)
+        .await
 }
 
 /// Commits, and blocks touched, since the database was made.

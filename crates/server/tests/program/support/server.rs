@@ -11,6 +11,10 @@ use super::disk;
 /// The lease of nodes on PostgreSQL: whoever starts after a crash waits for its end.
 const LEASE: &str = "lease=1500ms";
 
+/// The test program whose servers keep what they have in PostgreSQL, each in a database of its own. Those of the others
+/// have files.
+const ON_POSTGRES: &str = "program_postgres";
+
 /// A running server. Ends with the test, however that ends.
 pub(crate) struct Server {
     node: Node,
@@ -44,7 +48,7 @@ impl Server {
 
     fn start_on(disk: Disk, directory: &Path, arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        let database = crate::ON_POSTGRES.then(Database::fresh);
+        let database = (env!("CARGO_CRATE_NAME") == ON_POSTGRES).then(Database::fresh);
         let node = launch(disk, directory, database.as_ref(), &arguments);
         Server {
             address: node.address.clone(),
