@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
-use super::link::Connector;
+use super::link::{ANSWER, Connector};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
@@ -69,6 +69,7 @@ impl Writer {
             if let Err(why) = self.connect().await {
                 return cold.answer(Err(why));
             }
+            self.scene.link.wait_for(ANSWER);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();
