@@ -29,7 +29,7 @@ pub(super) fn take_option<T>(
     take(document, name, read.map(Some), || None, target);
 }
 
-/// The field as text of at most `most_chars` characters.
+/// The field as text of at most `most_chars` characters, none of which is NUL: not every store can keep that.
 pub(super) fn text(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -40,6 +40,8 @@ pub(super) fn text(
     if count > most_chars {
         let message = format!("must have at most {most_chars} characters, not {count}");
         fields.wrong(name, message);
+    } else if text.contains('\0') {
+        fields.wrong(name, "must not contain the character NUL");
     }
     Some(text.to_owned())
 }

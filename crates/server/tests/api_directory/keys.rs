@@ -80,6 +80,26 @@ async fn a_name_is_a_short_text() {
         .post(KEYS, json!({"name": ["x"], "scope": "all"}))
         .await;
     assert_eq!(answer.wrong_fields(), ["name", "scope"]);
-    let answer = world.post(KEYS, json!({"name": "x".repeat(201)})).await;
+    for name in ["x".repeat(201), "a\0b".to_owned()] {
+        let answer = world.post(KEYS, json!({ "name": name })).await;
+        assert_eq!(answer.wrong_fields(), ["name"]);
+    }
+}
+
+#[tokio::test]
+async fn no_text_holds_what_a_store_cannot_keep() {
+    let world = World::new().await;
+    let answer = world
+        .post("/v1/tenants", json!({"id": "nil", "name": "a\0b"}))
+        .await;
     assert_eq!(answer.wrong_fields(), ["name"]);
+    world.tenant("acme").await;
+    let form =
+        json!({"url": "https://example.com/a\0b", "description": "a\0b", "owner_email": "a\0@b.c"});
+    let mut wrong = world
+        .post("/v1/tenants/acme/endpoints", form)
+        .await
+        .wrong_fields();
+    wrong.sort();
+    assert_eq!(wrong, ["description", "owner_email", "url"]);
 }

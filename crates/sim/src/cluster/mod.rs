@@ -5,6 +5,7 @@
 //! or too slow. Then the world is well, and everything must be owned, shared out and still; then one node
 //! dies, one comes and one goes, and the same must be true soon after each.
 
+mod judge;
 mod node;
 mod planted;
 mod table;
@@ -13,7 +14,7 @@ pub use planted::{ClusterBug, ClusterOracle};
 
 use std::fmt;
 
-use posthaste_core::cluster::{Command, Holding, Input, NodeNo, Owned, Shard, Timings};
+use posthaste_core::cluster::{Command, Holding, Input, NodeNo, Owned, Timings};
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Tick;
 
@@ -528,42 +529,6 @@ impl World {
         self.tell(at, input)
     }
 
-    /// At most one node may send for a shard. Nodes come to be allowed only by what is judged.
-    fn judge_one_owner(&self) -> Judged {
-        let now_ms = self.agenda.now_ms();
-        let mut owners = [None; 256];
-        for (at, node) in self.nodes.iter().enumerate() {
-            let late = node.clock(now_ms) >= node.end_by;
-            if !node.is_alive || node.frozen || (late && self.bug != Some(ClusterBug::NeverLetsGo))
-            {
-                continue;
-            }
-            for holding in &node.held {
-                let owner = &mut owners[usize::from(holding.shard.number())];
-                if let Some(other) = owner.replace(at) {
-                    let detail = format!("nodes {other} and {at} own {holding:?} at {now_ms} ms");
-                    return Err((ClusterOracle::OneOwner, detail));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn judge_leave(&mut self, at: usize) -> Judged {
-        let node = &mut self.nodes[at];
-        node.retired = true;
-        // Only because of the storm may it have to go without saying so.
-        let calm = self.agenda.now_ms() >= STORM_MS + LATEST_MS;
-        if let Some(number) = node.number
-            && calm
-            && self.table.knows(number)
-        {
-            let detail = format!("node {at} has left as {number} and is still there");
-            return Err((ClusterOracle::CleanLeave, detail));
-        }
-        Ok(())
-    }
-
     /// Waits until everything must be owned and even, and then watches that nothing moves.
     fn settle(&mut self, when: &str, settled: bool) -> Judged {
         if !settled {
@@ -585,45 +550,6 @@ impl World {
             return Err((ClusterOracle::Still, detail));
         }
         Ok(())
-    }
-
-    /// Every shard is held by a running node, with a lease that lasts.
-    fn judge_owned(&self, when: &str) -> Judged {
-        let now_ms = self.agenda.now_ms();
-        let missing: Vec<u16> = Shard::all()
-            .filter(|shard| {
-                !self.nodes.iter().any(|node| {
-                    node.runs()
-                        && node.clock(now_ms) < node.end_by
-                        && node.held.iter().any(|holding| holding.shard == *shard)
-                })
-            })
-            .map(Shard::number)
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let detail = format!("{when}, {} shards are nobody's: {missing:?}", missing.len());
-        Err((ClusterOracle::SoonOwned, detail))
-    }
-
-    fn judge_balance(&self, when: &str) -> Judged {
-        let shares: Vec<usize> = self
-            .nodes
-            .iter()
-            .filter(|node| node.runs() && node.works)
-            .map(|node| node.held.len())
-            .collect();
-        let (least, most) = (shares.iter().min(), shares.iter().max());
-        if let (Some(least), Some(most)) = (least, most)
-            && most - least <= 1
-        {
-            return Ok(());
-        }
-        Err((
-            ClusterOracle::Balanced,
-            format!("{when}, shares are {shares:?}"),
-        ))
     }
 
     fn note_command(&mut self, at: usize, command: &Command) {

@@ -31,7 +31,6 @@ impl CopyLink {
             let _ = pump.await;
         });
         open::migrate(&link, &to.server).await?;
-        link.wait_for_ever();
         let patient = link.batch(
             "SET statement_timeout = 0; SET lock_timeout = 0; \
              SET idle_in_transaction_session_timeout = 0",

@@ -1,6 +1,7 @@
 //! What goes wrong between here and the server, and what follows from it.
 
 use std::fmt;
+use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
@@ -18,12 +19,10 @@ pub(super) const SUPERSEDED: &str = "PH003";
 pub(crate) enum Fault {
     /// The server said so, or cannot be heard.
     Server(tokio_postgres::Error),
-    /// The server says nothing at all.
-    Silent,
+    /// The server did not answer for so long.
+    Silent(Duration),
     /// What is stored cannot be understood.
     Unreadable(String),
-    /// It is refused for a reason of our own.
-    Refused(StoreError),
 }
 
 /// What follows from a fault.
@@ -52,8 +51,8 @@ impl Fault {
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
             Fault::Server(error) => error,
-            Fault::Silent => return Verdict::Lost,
-            Fault::Unreadable(_) | Fault::Refused(_) => return Verdict::Guilty,
+            Fault::Silent(_) => return Verdict::Lost,
+            Fault::Unreadable(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
             // Whatever the server did not say itself happened on the way.
@@ -82,11 +81,10 @@ impl Fault {
     /// What whoever asked is told.
     pub(super) fn into_store_error(self) -> StoreError {
         match self {
-            Fault::Refused(why) => why,
             Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
-            Fault::Server(_) | Fault::Silent | Fault::Unreadable(_) => {
+            Fault::Server(_) | Fault::Silent(_) | Fault::Unreadable(_) => {
                 StoreError::Unavailable(self.to_string())
             }
         }
@@ -118,9 +116,10 @@ impl fmt::Display for Fault {
                     }
                 }
             },
-            Fault::Silent => write!(formatter, "the database does not answer"),
+            Fault::Silent(patience) => {
+                write!(formatter, "no answer within {} s", patience.as_secs())
+            }
             Fault::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
-            Fault::Refused(why) => write!(formatter, "{why}"),
         }
     }
 }

@@ -1,8 +1,5 @@
 //! One connection: statements are prepared once and known by their text.
 //!
-//! No answer is waited for without an end: where none comes, the connection is cut, for nobody could say what
-//! the next answer on it is to.
-//!
 //! Nothing that is set here is relied upon but for speed and for limits, so a proxy that gives every
 //! transaction another connection is no harm.
 
@@ -26,12 +23,20 @@ use crate::StoreError;
 const CONNECT: Duration = Duration::from_secs(5);
 /// No statement takes longer, but for those that say so.
 const STATEMENT_MS: u32 = 30_000;
-/// So much longer than a statement may take an answer is waited for.
-const SLACK: Duration = Duration::from_secs(5);
 /// No statement waits longer for somebody else's lock.
 const LOCK_MS: u32 = 10_000;
 /// No transaction of ours is forgotten for longer: what a frozen node has locked, others wait for.
 const IDLE_TRANSACTION_MS: u32 = 5_000;
+/// What a server that is there needs at most beside its own limit, to say that it was reached.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// For so long an answer is waited for, where nobody says otherwise.
+pub(super) const ANSWER: Duration =
+    Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
+/// The same where every request and every delivery waits: what takes longer is as good as away.
+pub(super) const QUICK_ANSWER: Duration = Duration::from_secs(6);
+/// The same for everything else that is written: longer than for somebody's lock, since requests wait behind it.
+pub(super) const COLD_ANSWER: Duration =
+    Duration::from_millis(LOCK_MS as u64).saturating_add(GRACE);
 /// More than there are different statements.
 const MAX_STATEMENTS: usize = 512;
 /// The oldest server that is understood.
@@ -48,10 +53,8 @@ pub(super) struct Link {
     client: Client,
     statements: RefCell<FxHashMap<String, Statement>>,
     version: u32,
-    /// How long an answer is waited for.
-    patience: Cell<Duration>,
-    /// Whoever drives it, once somebody does.
-    pump: RefCell<Option<AbortHandle>>,
+    /// For how long an answer is waited for, if not for ever.
+    patience: Cell<Option<Duration>>,
 }
 
 /// Why there is no connection.
@@ -142,8 +145,7 @@ async fn reach(
         client,
         statements: RefCell::default(),
         version: version(&pump),
-        patience: Cell::new(longer_than(STATEMENT_MS)),
-        pump: RefCell::default(),
+        patience: Cell::default(),
     };
     if link.version < OLDEST_SERVER {
         return Err(Unlinked::TooOld(link.version));
@@ -160,11 +162,6 @@ async fn reach(
         return Err(Unlinked::Standby(place.clone()));
     }
     Ok((link, pump))
-}
-
-/// How long to wait for what may take so long.
-fn longer_than(statement_ms: u32) -> Duration {
-    Duration::from_millis(statement_ms.into()) + SLACK
 }
 
 /// The server's version, as a number like 150004.
@@ -194,51 +191,28 @@ async fn set_up(link: &Link) -> Result<bool, Fault> {
 }
 
 impl Link {
-    /// The server's version, as a number like 150004.
-    pub(super) fn version(&self) -> u32 {
-        self.version
-    }
-
     /// Whether it is of no use any more.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// From now on no answer is waited for longer.
-    pub(super) fn set_patience(&self, patience: Duration) {
-        self.patience.set(patience);
+    /// From now on an answer is waited for so long. A server that does not say within its own limit that it gave
+    /// up is not there: the way to it swallows whatever is sent.
+    pub(super) fn wait_for(&self, patience: Duration) {
+        self.patience.set(Some(patience));
     }
 
-    /// Lets statements take so long.
-    pub(super) async fn allow(&self, statement_ms: u32) -> Result<(), Fault> {
-        self.batch(&format!("SET statement_timeout = {statement_ms}"))
-            .await?;
-        self.set_patience(longer_than(statement_ms));
-        Ok(())
-    }
-
-    /// Answers may take as long as they like: somebody watches who will lose patience himself.
-    pub(super) fn wait_for_ever(&self) {
-        self.set_patience(Duration::MAX);
-    }
-
-    /// This drives it, and is ended if no answer comes.
-    pub(super) fn is_driven_by(&self, pump: AbortHandle) {
-        *self.pump.borrow_mut() = Some(pump);
-    }
-
-    async fn within<T>(
+    /// The answer, or that none came.
+    async fn heard<T>(
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Fault> {
-        match timeout(self.patience.get(), answer).await {
+        let Some(patience) = self.patience.get() else {
+            return Ok(answer.await?);
+        };
+        match timeout(patience, answer).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => {
-                if let Some(pump) = &*self.pump.borrow() {
-                    pump.abort();
-                }
-                Err(Fault::Silent)
-            }
+            Err(_) => Err(Fault::Silent(patience)),
         }
     }
 
@@ -247,7 +221,7 @@ impl Link {
         if let Some(statement) = self.statements.borrow().get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.within(self.client.prepare(sql)).await?;
+        let statement = self.heard(self.client.prepare(sql)).await?;
         let mut statements = self.statements.borrow_mut();
         if statements.len() >= MAX_STATEMENTS {
             statements.clear();
@@ -259,7 +233,7 @@ impl Link {
     /// Rows.
     pub(super) async fn query(&self, sql: &str, given: Given<'_>) -> Result<Vec<Row>, Fault> {
         let statement = self.statement(sql).await?;
-        self.within(self.client.query(&statement, given)).await
+        self.heard(self.client.query(&statement, given)).await
     }
 
     /// A row, if there is one.
@@ -280,12 +254,12 @@ impl Link {
     /// Does something, and says to how many rows.
     pub(super) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
         let statement = self.statement(sql).await?;
-        self.within(self.client.execute(&statement, given)).await
+        self.heard(self.client.execute(&statement, given)).await
     }
 
     /// Does several things that are given nothing.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Fault> {
-        self.within(self.client.batch_execute(sql)).await
+        self.heard(self.client.batch_execute(sql)).await
     }
 }
 
@@ -293,6 +267,8 @@ impl Link {
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
     link: Option<Rc<Link>>,
+    /// What drives it.
+    pump: Option<AbortHandle>,
     failures: u32,
     /// Until then it is not tried again, and this is why.
     pause: Option<(tokio::time::Instant, StoreError)>,
@@ -304,6 +280,7 @@ impl Connector {
         Connector {
             settings,
             link: None,
+            pump: None,
             failures: 0,
             pause: None,
         }
@@ -351,14 +328,19 @@ impl Connector {
             // Whoever uses the connection hears of its end by itself.
             let _ = pump.await;
         });
-        link.is_driven_by(pump.abort_handle());
+        link.wait_for(ANSWER);
         let link = Rc::new(link);
         self.link = Some(link.clone());
+        self.pump = Some(pump.abort_handle());
         Ok(link)
     }
 
-    /// The connection is of no use any more.
+    /// The connection is of no use any more. It ends at once, whoever still holds it: what was asked on it
+    /// must not be done when nobody waits for it any longer.
     pub(super) fn drop_link(&mut self) {
         self.link = None;
+        if let Some(pump) = self.pump.take() {
+            pump.abort();
+        }
     }
 }

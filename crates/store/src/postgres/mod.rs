@@ -20,8 +20,6 @@
 //! 3. **Nothing is lost with a connection.** What was not answered may or may not be on disk; whoever asked is
 //!    told that it is not known, and may ask again.
 
-#![allow(dead_code, reason = "the engine is being put together")]
-
 mod accept;
 mod bell;
 mod changelog;
@@ -83,7 +81,5 @@ pub(crate) use fault::Fault;
 pub(crate) use link::Given;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
 pub use session::Session;
-pub use settings::{
-    DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, DEFAULT_PATIENCE, Pauses, PostgresSettings,
-};
+pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
 pub use store::PostgresStore;

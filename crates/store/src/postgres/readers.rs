@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, Verdict};
-use super::link::{Connector, Link};
+use super::link::{ANSWER, Connector, GRACE, Link, QUICK_ANSWER};
 use super::reply::Reply;
 use super::settings::PostgresSettings;
 use crate::{Done, StoreError};
@@ -121,11 +121,7 @@ impl Readers {
             for _ in 0..count {
                 let desk = desk.clone();
                 let connector = Connector::new(settings.clone());
-                tasks.push(tokio::task::spawn_local(desk.work(
-                    connector,
-                    pace,
-                    settings.patience,
-                )));
+                tasks.push(tokio::task::spawn_local(desk.work(connector, pace)));
             }
         }
         tasks
@@ -211,7 +207,7 @@ impl Desk {
         }
     }
 
-    async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace, patience: Duration) {
+    async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
         while let Some(job) = self.next().await {
             let link = match connector.link().await {
                 Ok(link) => link,
@@ -220,14 +216,18 @@ impl Desk {
                     continue;
                 }
             };
-            match pace {
-                Pace::Quick => link.set_patience(patience),
-                Pace::Long => {}
-                Pace::Endless => {
-                    if link.allow(ENDLESS_MS).await.is_err() {
-                        connector.drop_link();
-                    }
-                }
+            link.wait_for(match pace {
+                Pace::Quick => QUICK_ANSWER,
+                Pace::Long => ANSWER,
+                Pace::Endless => Duration::from_millis(ENDLESS_MS.into()) + GRACE,
+            });
+            if pace == Pace::Endless
+                && link
+                    .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
+                    .await
+                    .is_err()
+            {
+                connector.drop_link();
             }
             // What the connection cannot be used for any more, nobody should inherit.
             if job

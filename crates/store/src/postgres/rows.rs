@@ -94,17 +94,6 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
     })
 }
 
-/// The delivery with this id.
-pub(super) async fn find(link: &Link, id: DeliveryId) -> Result<Option<DeliveryRow>, Fault> {
-    let sql = format!(
-        "SELECT {WAITING} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no WHERE w.id = $1 \
-         UNION ALL \
-         SELECT {ENDED} FROM ended d JOIN endpoints e ON e.no = d.endpoint_no WHERE d.id = $1"
-    );
-    let row = link.query_opt(&sql, &[&Id(id.0)]).await?;
-    row.as_ref().map(read).transpose()
-}
-
 /// The delivery with this id, which nobody else changes before the commit.
 pub(super) async fn find_to_change(
     link: &Link,
@@ -125,29 +114,6 @@ pub(super) async fn find_to_change(
         }
     }
     Ok(None)
-}
-
-/// Adds a delivery that has just been scheduled, and counts it. Its partition must be there.
-pub(super) async fn insert(
-    scene: &mut Scene,
-    delivery: &Delivery,
-    endpoint_no: i64,
-    tenant_no: i64,
-    created_at: Timestamp,
-    event_type: &str,
-) -> Result<(), Fault> {
-    let row = DeliveryRow {
-        delivery: delivery.clone(),
-        endpoint_no,
-        tenant_no,
-        created_at,
-        event_type: event_type.to_owned(),
-        status: status_of(delivery),
-        last: None,
-    };
-    insert_waiting(&scene.link, &row, delivery).await?;
-    scene.count(endpoint_no, None, Some(row.status));
-    Ok(())
 }
 
 /// Writes a delivery that has changed without an attempt, wherever it lies then, and counts it.

@@ -26,7 +26,7 @@ use super::schema::lock;
 use super::tally::{self, Tally};
 use super::tidings::{self, Work};
 use crate::codes::RowStatus;
-use crate::{Change, StoreError, StoreSettings};
+use crate::{Change, StoreSettings};
 
 /// What operations work with.
 pub(super) struct Scene {
@@ -142,12 +142,6 @@ impl Scene {
         self.partitions.make(&self.link, Day::of(ahead)).await
     }
 
-    /// A number kept by name.
-    pub(super) async fn number(&self, name: &str) -> Result<i64, Fault> {
-        let sql = "SELECT value FROM meta WHERE name = $1";
-        Ok(self.link.query_one(sql, &[&name]).await?.get(0))
-    }
-
     /// Keeps a number by name.
     pub(super) async fn set_number(&self, name: &str, value: i64) -> Result<(), Fault> {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1";
@@ -191,10 +185,4 @@ impl Scene {
         self.partitions.forget();
         self.memory = Memory::default();
     }
-}
-
-/// What is not built yet says so.
-pub(super) fn missing<T>() -> Result<T, Fault> {
-    let why = "this is not built yet".to_owned();
-    Err(Fault::Refused(StoreError::Unavailable(why)))
 }

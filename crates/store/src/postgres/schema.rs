@@ -32,8 +32,6 @@ pub(crate) mod meta {
     pub(crate) const COPIED_FROM: &str = "copied_from";
     /// All of it was copied.
     pub(crate) const COPY_DONE: &str = "copy_done";
-    /// The number of the last notice.
-    pub(crate) const LAST_NOTICE: &str = "last_notice";
     /// When somebody last asked whether writing works.
     pub(crate) const PROBED_AT: &str = "probed_at";
 }

@@ -28,7 +28,6 @@ impl Session {
             // Whoever uses the connection hears of its end by itself.
             let _ = pump.await;
         });
-        link.wait_for_ever();
         let session = Session {
             link,
             server: server.clone(),

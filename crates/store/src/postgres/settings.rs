@@ -11,9 +11,6 @@ use super::dial::{Dial, ServerUrl};
 /// How long a node's silence is borne before its work is somebody else's.
 pub const DEFAULT_LEASE: Span = Span::from_secs(6);
 
-/// How long one waits for an answer to what is answered at once as a rule; longer than for somebody else's lock.
-pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(15);
-
 /// From which size on the rows of a day are removed together.
 pub const DEFAULT_LARGE_DAY_BYTES: u64 = 256 << 20;
 
@@ -36,9 +33,6 @@ pub struct PostgresSettings {
     pub lease: Span,
     /// How long one waits before connecting again.
     pub pauses: Pauses,
-    /// How long the server may say nothing to what is written, or to a point read. Then the connection is
-    /// given up, and whoever waits is told.
-    pub patience: Duration,
     /// How many connections answer point reads.
     pub quick_readers: usize,
     /// From this size on, the rows of a day are not removed one by one when they are old, but all together.
@@ -87,7 +81,6 @@ impl PostgresSettings {
             name: String::new(),
             lease: DEFAULT_LEASE,
             pauses: Pauses::default(),
-            patience: DEFAULT_PATIENCE,
             quick_readers: 3,
             large_day_bytes: DEFAULT_LARGE_DAY_BYTES,
         }

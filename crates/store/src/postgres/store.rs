@@ -99,7 +99,8 @@ impl PostgresStore {
         answer
     }
 
-    /// Reads with several statements that see one state.
+    /// Reads with several statements that see one state: what moves from one table to another in between is
+    /// neither missed nor met twice.
     pub(super) fn read_whole<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
@@ -278,7 +279,7 @@ impl Store for PostgresStore {
         tenant: TenantId,
         delivery: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read_whole(Pace::Quick, async move |link: &Link| {
             lists::delivery(link, &tenant, delivery).await
         })
     }
@@ -289,7 +290,7 @@ impl Store for PostgresStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read_whole(Pace::Long, async move |link: &Link| {
             lists::deliveries(link, &tenant, &filter, page).await
         })
     }

@@ -184,7 +184,6 @@ async fn open(
     let holdings = Arc::new(Holdings::new(NodeNo(0)));
     let mut routes = Routes::default();
     routes.catch_up(&link, &store).await.map_err(explain)?;
-    link.set_patience(settings.patience);
     let writer = Writer {
         queue: shared.queue.clone(),
         connector,
@@ -204,7 +203,6 @@ async fn open(
         },
         hand_over: shared.hand_over.clone(),
         wary: 0,
-        patience: settings.patience,
     };
     Ok((writer, timings))
 }

@@ -5,11 +5,10 @@
 //! next group gathers. Then it hands over what was accepted, and answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
-use super::link::Connector;
+use super::link::{COLD_ANSWER, Connector};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
@@ -26,8 +25,6 @@ pub(super) struct Writer {
     pub(super) hand_over: Arc<dyn HandOver>,
     /// So many more batches look for idempotency keys before they insert them.
     pub(super) wary: u32,
-    /// How long an answer of the database is waited for.
-    pub(super) patience: Duration,
 }
 
 impl Writer {
@@ -58,7 +55,6 @@ impl Writer {
     pub(super) async fn connect(&mut self) -> Result<(), StoreError> {
         let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
-            link.set_patience(self.patience);
             self.scene.link = link;
             // What was committed while nobody heard of it is found again.
             self.scene.routes.mark_stale();
@@ -73,6 +69,7 @@ impl Writer {
             if let Err(why) = self.connect().await {
                 return cold.answer(Err(why));
             }
+            self.scene.link.wait_for(COLD_ANSWER);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();

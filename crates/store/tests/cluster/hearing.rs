@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Change, Store};
+use posthaste_store::Change;
 use serde_json::json;
 
 use crate::stage::{Node, Stage, Told, wait};
@@ -134,23 +134,4 @@ fn without_notices_everything_is_found_by_looking() {
     assert_eq!(answer, Ok(json!({ "by": "b", "to": "?" })));
     wait(a.cluster.retire()).expect("it goes");
     stage.until("all of it", || b.owns() == 256);
-}
-
-#[test]
-fn a_database_that_keeps_silent_is_not_waited_for_for_ever() {
-    let stage = Stage::new();
-    let a = stage.node_with("a", LONG, |settings| {
-        settings.patience = Duration::from_millis(300);
-    });
-    let writes = || a.store.probe(Timestamp(5));
-    let reads = || a.store.endpoint(EndpointId(7));
-    wait(writes()).expect("it writes");
-    wait(reads()).expect("it reads");
-    a.gate.set_shut(true);
-    let silent = wait(writes()).expect_err("nobody answers").to_string();
-    assert!(silent.contains("does not answer"), "{silent}");
-    wait(reads()).expect_err("nobody answers");
-    a.gate.set_shut(false);
-    stage.until("writing again", || wait(writes()).is_ok());
-    stage.until("reading again", || wait(reads()).is_ok());
 }

@@ -1,0 +1,82 @@
+//! What must be true of nodes over one table.
+
+use posthaste_core::cluster::Shard;
+
+use super::{ClusterBug, ClusterOracle, Judged, LATEST_MS, STORM_MS, World};
+
+impl World {
+    /// At most one node may send for a shard. Nodes come to be allowed only by what is judged.
+    pub(super) fn judge_one_owner(&self) -> Judged {
+        let now_ms = self.agenda.now_ms();
+        let mut owners = [None; 256];
+        for (at, node) in self.nodes.iter().enumerate() {
+            let late = node.clock(now_ms) >= node.end_by;
+            if !node.is_alive || node.frozen || (late && self.bug != Some(ClusterBug::NeverLetsGo))
+            {
+                continue;
+            }
+            for holding in &node.held {
+                let owner = &mut owners[usize::from(holding.shard.number())];
+                if let Some(other) = owner.replace(at) {
+                    let detail = format!("nodes {other} and {at} own {holding:?} at {now_ms} ms");
+                    return Err((ClusterOracle::OneOwner, detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_leave(&mut self, at: usize) -> Judged {
+        let node = &mut self.nodes[at];
+        node.retired = true;
+        // Only because of the storm may it have to go without saying so.
+        let calm = self.agenda.now_ms() >= STORM_MS + LATEST_MS;
+        if let Some(number) = node.number
+            && calm
+            && self.table.knows(number)
+        {
+            let detail = format!("node {at} has left as {number} and is still there");
+            return Err((ClusterOracle::CleanLeave, detail));
+        }
+        Ok(())
+    }
+
+    /// Every shard is held by a running node, with a lease that lasts.
+    pub(super) fn judge_owned(&self, when: &str) -> Judged {
+        let now_ms = self.agenda.now_ms();
+        let missing: Vec<u16> = Shard::all()
+            .filter(|shard| {
+                !self.nodes.iter().any(|node| {
+                    node.runs()
+                        && node.clock(now_ms) < node.end_by
+                        && node.held.iter().any(|holding| holding.shard == *shard)
+                })
+            })
+            .map(Shard::number)
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let detail = format!("{when}, {} shards are nobody's: {missing:?}", missing.len());
+        Err((ClusterOracle::SoonOwned, detail))
+    }
+
+    pub(super) fn judge_balance(&self, when: &str) -> Judged {
+        let shares: Vec<usize> = self
+            .nodes
+            .iter()
+            .filter(|node| node.runs() && node.works)
+            .map(|node| node.held.len())
+            .collect();
+        let (least, most) = (shares.iter().min(), shares.iter().max());
+        if let (Some(least), Some(most)) = (least, most)
+            && most - least <= 1
+        {
+            return Ok(());
+        }
+        Err((
+            ClusterOracle::Balanced,
+            format!("{when}, shares are {shares:?}"),
+        ))
+    }
+}
