@@ -365,9 +365,7 @@ async fn commit(
             statements.push(sql);
         }
     }
-    for sql in statements {
-        link.statement(sql).await?;
-    }
+    link.prepare_all(&statements).await?;
     let mut pipeline = Pipeline::default();
     pipeline.then(link.batch("BEGIN"));
     pipeline.then(guard(scene, batch));

@@ -3,11 +3,9 @@
 //! Nothing that is set here is relied upon but for speed and for limits, so a proxy that gives every
 //! transaction another connection is no harm.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
 use tokio::time::timeout;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::ToSql;
@@ -16,6 +14,7 @@ use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 use super::dial::{Place, ServerUrl, Wire};
 use super::fault::Fault;
 use super::settings::PostgresSettings;
+use super::statements::Statements;
 use crate::StoreError;
 
 /// How long connecting may take, with everything that belongs to it.
@@ -26,8 +25,6 @@ const STATEMENT_MS: u32 = 30_000;
 const LOCK_MS: u32 = 10_000;
 /// No transaction of ours is forgotten for longer.
 const IDLE_TRANSACTION_MS: u32 = 30_000;
-/// More than there are different statements.
-const MAX_STATEMENTS: usize = 512;
 /// The oldest server that is understood.
 pub(super) const OLDEST_SERVER: u32 = 130_000;
 
@@ -40,7 +37,7 @@ pub(super) type Pump = Connection<Box<dyn Wire>, NoTlsStream>;
 /// A connection to the server.
 pub(super) struct Link {
     client: Client,
-    statements: RefCell<FxHashMap<String, Statement>>,
+    statements: Statements<Statement>,
     version: u32,
 }
 
@@ -125,7 +122,7 @@ async fn reach(
     let (client, mut pump) = config.connect_raw(wire, NoTls).await.map_err(Fault::from)?;
     let link = Link {
         client,
-        statements: RefCell::default(),
+        statements: Statements::default(),
         version: version(&pump),
     };
     if link.version < OLDEST_SERVER {
@@ -179,16 +176,22 @@ impl Link {
 
     /// Prepares a statement, once.
     pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Fault> {
-        if let Some(statement) = self.statements.borrow().get(sql) {
-            return Ok(statement.clone());
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement);
         }
         let statement = self.client.prepare(sql).await?;
-        let mut statements = self.statements.borrow_mut();
-        if statements.len() >= MAX_STATEMENTS {
-            statements.clear();
-        }
-        statements.insert(sql.to_owned(), statement.clone());
+        self.statements.keep(sql, statement.clone());
         Ok(statement)
+    }
+
+    /// Prepares statements that are to be sent in one go. One that had to be prepared on the way would be sent
+    /// after the commit that it belongs to.
+    pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), Fault> {
+        self.statements.make_room(statements.len());
+        for sql in statements {
+            self.statement(sql).await?;
+        }
+        Ok(())
     }
 
     /// Rows.
