@@ -92,6 +92,11 @@ impl Routes {
         self.stale = true;
     }
 
+    /// Nothing of it can be relied upon: the server may be another one, which never had what was read.
+    pub(super) fn forget(&mut self) {
+        self.known = None;
+    }
+
     /// Reads what has changed. What is read may be newer than its number, never older.
     pub(super) async fn catch_up(
         &mut self,
@@ -104,9 +109,9 @@ impl Routes {
         let last: i64 = row.get(0);
         match self.known {
             Some(known) if known == last => {}
-            Some(known) if last - known <= changelog::MAX_CHANGES => {
+            Some(known) if (1..=changelog::MAX_CHANGES).contains(&(last - known)) => {
                 let touched = touched(link, known, last).await?;
-                self.reload(link, settings, Some(touched)).await?;
+                self.reload(link, settings, touched).await?;
             }
             Some(_) | None => self.reload(link, settings, None).await?,
         }
@@ -169,14 +174,17 @@ impl Routes {
     }
 }
 
-/// The tenants that changes are about.
-async fn touched(link: &Link, known: i64, last: i64) -> Result<Vec<String>, Fault> {
+/// The tenants that changes are about. Nothing if not all of the changes are there any more.
+async fn touched(link: &Link, known: i64, last: i64) -> Result<Option<Vec<String>>, Fault> {
     let rows = link
         .query(
             "SELECT kind, id FROM changes WHERE no > $1 AND no <= $2",
             &[&known, &last],
         )
         .await?;
+    if rows.len() as i64 != last - known {
+        return Ok(None);
+    }
     let mut tenants: FxHashSet<String> = FxHashSet::default();
     let mut endpoints: Vec<Id> = Vec::new();
     for row in &rows {
@@ -198,7 +206,7 @@ async fn touched(link: &Link, known: i64, last: i64) -> Result<Vec<String>, Faul
             .await?;
         tenants.extend(rows.iter().map(|row| row.get::<_, String>(0)));
     }
-    Ok(tenants.into_iter().collect())
+    Ok(Some(tenants.into_iter().collect()))
 }
 
 fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<Route, Fault> {

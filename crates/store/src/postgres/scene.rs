@@ -177,6 +177,20 @@ impl Scene {
     }
 
     /// The transaction is rolled back.
+        if let Some(up_to) = effects.tidied_up_to {
+            self.memory.tidied_up_to = up_to;
+        }
+    }
+
+    /// There is another connection, and perhaps another server, to which not all was carried over that the
+    /// last one had: what was read before counts for nothing. And what was committed while nobody heard of it
+    /// is found again.
+    pub(super) fn start_over(&mut self) {
+        self.routes.forget();
+        self.numbers.clear();
+        self.leads = (0, 0);
+        self.partitions.forget();
+        self.floors.forget();
     pub(super) fn forget(&mut self) {
         self.effects = Effects::default();
         self.partitions.forget();

@@ -56,10 +56,7 @@ impl Writer {
         let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
             self.scene.link = link;
-            // What was committed while nobody heard of it is found again.
-            self.scene.routes.mark_stale();
-            self.scene.partitions.forget();
-            self.scene.floors.forget();
+            self.scene.start_over();
         }
         Ok(())
     }
