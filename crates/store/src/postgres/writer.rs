@@ -5,6 +5,9 @@
 //! next group gathers. Then it hands over what was accepted, and answers.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
@@ -16,6 +19,8 @@ use crate::{HandOver, StoreError};
 
 /// How often something is done again because somebody was in the way.
 pub(super) const MAX_TRIES: usize = 10;
+/// After so long nothing is done again, for everybody else waits behind it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the task owns.
 pub(super) struct Writer {
@@ -62,6 +67,7 @@ impl Writer {
     }
 
     async fn write_cold(&mut self, mut cold: Box<dyn Cold>) {
+        let until = Instant::now() + PATIENCE;
         for tried in 1..=MAX_TRIES {
             if let Err(why) = self.connect().await {
                 return cold.answer(Err(why));
@@ -86,11 +92,13 @@ impl Writer {
                 | Verdict::Outdated
                 | Verdict::Duplicate
                 | Verdict::NoPartition
-                    if tried < MAX_TRIES => {}
+                | Verdict::Unprepared
+                    if tried < MAX_TRIES && Instant::now() < until => {}
                 Verdict::InTheWay
                 | Verdict::Outdated
                 | Verdict::Duplicate
                 | Verdict::NoPartition
+                | Verdict::Unprepared
                 | Verdict::Superseded
                 | Verdict::Lost
                 | Verdict::Guilty => return cold.answer(Err(fault.into_store_error())),
@@ -102,7 +110,11 @@ impl Writer {
     pub(super) async fn roll_back(&mut self, fault: &Fault) {
         self.scene.forget();
         let verdict = fault.verdict();
-        let lost = verdict == Verdict::Lost || self.scene.link.batch("ROLLBACK").await.is_err();
+        if verdict == Verdict::NoPartition {
+            self.scene.partitions.forget();
+        }
+        let unfit = matches!(verdict, Verdict::Lost | Verdict::Unprepared);
+        let lost = unfit || self.scene.link.batch("ROLLBACK").await.is_err();
         if lost {
             tracing::warn!(%fault, "the connection to the database is lost");
             self.connector.drop_link();
