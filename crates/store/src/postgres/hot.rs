@@ -331,7 +331,9 @@ async fn make_partitions(scene: &mut Scene, accepted: &Acceptance<'_>) -> Result
     for day in missing {
         scene.partitions.make(&scene.link, day).await?;
     }
-    scene.link.batch("COMMIT").await
+    scene.link.batch("COMMIT").await?;
+    scene.partitions.settle();
+    Ok(())
 }
 
 /// Writes it all in one transaction, sent in one go.

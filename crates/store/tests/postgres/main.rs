@@ -11,3 +11,4 @@ mod given;
 mod loss;
 mod nodes;
 mod opening;
+mod patience;
