@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 
 use super::changelog;
-use super::columns::{Code, Id, from_json, parse};
+use super::columns::{Id, from_json, parse, word};
 use super::fault::Fault;
 use super::link::Link;
 use crate::{Change, StoreSettings};
@@ -214,7 +214,7 @@ fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<
     Ok(Route {
         no: row.get(1),
         id: EndpointId(row.get::<_, Id>(2).0),
-        standing: row.get::<_, Code<Standing>>(3).0,
+        standing: word(row, 3)?,
         patterns: read_patterns(row.get(4))?,
         give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
     })

@@ -8,6 +8,7 @@
 mod engines;
 mod given;
 
+mod later;
 mod loss;
 mod nodes;
 mod opening;
