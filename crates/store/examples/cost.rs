@@ -5,7 +5,7 @@
 //!
 //! With `--store postgres://…` the same for an empty database of its own; then the CPU is that of the
 //! server's processes for it, and nothing is said of what is written.
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "a measurement reaches its own server without the door out"
 )]

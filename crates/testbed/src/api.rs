@@ -29,6 +29,8 @@ pub struct Reply {
     pub status: u16,
     /// The body, if it is JSON.
     pub body: Value,
+    /// When to ask again, if it says so.
+    pub retry_after: Option<String>,
 }
 
 impl Reply {
@@ -76,9 +78,13 @@ impl Api {
             return None;
         };
         let (head, bytes) = response.into_parts();
+        let retry_after = head.headers.get("retry-after");
         Some(Reply {
             status: head.status.as_u16(),
             body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+            retry_after: retry_after
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned),
         })
     }
 

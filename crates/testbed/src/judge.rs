@@ -3,7 +3,7 @@
 //! Each check says in its error what was broken, by which delivery, so that a failed test can be read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Arrival;
 
@@ -97,6 +97,31 @@ pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Nothing of one node was here while something of another was, at one endpoint.
+pub fn one_sender_at_a_time(ledger: &[Arrival]) -> Result<(), String> {
+    let mut arrivals: Vec<&Arrival> = ledger.iter().collect();
+    arrivals.sort_unstable_by_key(|arrival| arrival.at);
+    // Until when something of each sender was here. What has not left yet is here.
+    let mut here: BTreeMap<Option<u32>, Option<Instant>> = BTreeMap::new();
+    for arrival in arrivals {
+        for (sender, left_at) in &here {
+            let still_here = left_at.is_none_or(|left_at| left_at > arrival.at);
+            if *sender != arrival.sender && still_here {
+                return Err(format!(
+                    "{} came from {:?} while something of {sender:?} was here",
+                    arrival.delivery(),
+                    arrival.sender
+                ));
+            }
+        }
+        let left_at = here.entry(arrival.sender).or_insert(arrival.left_at);
+        *left_at = left_at
+            .zip(arrival.left_at)
+            .map(|(one, other)| one.max(other));
+    }
+    Ok(())
+}
+
 /// The most that came in any one second, wherever it begins. It holds its first instant and not its last.
 pub fn most_in_a_second(ledger: &[Arrival]) -> usize {
     let mut moments: Vec<_> = ledger.iter().map(|arrival| arrival.at).collect();
@@ -135,7 +160,6 @@ fn by_delivery(ledger: &[Arrival]) -> BTreeMap<String, Vec<&Arrival>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     /// Arrivals at these milliseconds, each with its delivery and attempt, gone after 100 ms.
     fn ledger(arrivals: &[(u64, &str, u32)]) -> Vec<Arrival> {
@@ -154,6 +178,7 @@ mod tests {
                 path: "/hook".to_owned(),
                 headers,
                 body: bytes::Bytes::new(),
+                sender: None,
                 at,
                 left_at: Some(at + Duration::from_millis(100)),
             }
@@ -206,6 +231,18 @@ mod tests {
         ledger[0].left_at = None;
         assert_eq!(most_at_once(&ledger), 3);
         assert_eq!(most_at_once(&[]), 0);
+    }
+
+    #[test]
+    fn two_senders_may_follow_one_another_and_not_meet() {
+        let mut ledger = ledger(&[(0, "a", 1), (50, "b", 1), (200, "c", 1)]);
+        ledger[2].sender = Some(2);
+        assert_eq!(one_sender_at_a_time(&ledger), Ok(()));
+        ledger[1].sender = Some(2);
+        assert!(one_sender_at_a_time(&ledger).is_err());
+        ledger[1].sender = None;
+        ledger[0].left_at = None;
+        assert!(one_sender_at_a_time(&ledger).is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod node;
 mod postgres;
 mod programs;
 mod receiver;
+mod sender;
 mod wire;
 
 pub use api::{Api, Reply};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Api, PATIENCE};
+use crate::{Api, PATIENCE, sender};
 
 /// The key that tests give the server.
 pub const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
@@ -96,6 +96,7 @@ impl Node {
     pub fn spawn(mut command: Command) -> Node {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
+        sender::started(child.id());
         let log = Arc::new(Mutex::new(Vec::new()));
         let told = hear(child.stdout.take().expect("it is piped"), &log);
         hear(child.stderr.take().expect("it is piped"), &log);
@@ -154,6 +155,7 @@ impl Node {
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
+        sender::ended(self.child.id());
     }
 
     /// Freezes it: it does nothing and knows nothing of it.
@@ -177,6 +179,7 @@ impl Node {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("it is ours") {
+                sender::ended(self.child.id());
                 return status;
             }
             assert!(Instant::now() < deadline, "it does not end");
@@ -196,6 +199,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        sender::ended(self.child.id());
     }
 }
 

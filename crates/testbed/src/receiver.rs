@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::{PATIENCE, background};
+use crate::{PATIENCE, background, sender};
 
 /// One request that arrived.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Arrival {
     pub headers: HeaderMap,
     /// The body, as it came.
     pub body: Bytes,
+    /// The process of the node that sent it, if one did that still ran when it connected.
+    pub sender: Option<u32>,
     /// When its head was read, by a clock that never jumps.
     pub at: Instant,
     /// When it was answered or its sender had gone. `None`: it is still here.
@@ -187,11 +189,13 @@ impl Receiver {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    while let Ok((stream, _)) = listener.accept().await {
+    let ours = listener.local_addr().expect("it is bound");
+    while let Ok((stream, theirs)) = listener.accept().await {
         let shared = shared.clone();
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let service = service_fn(|request| receive(&shared, request));
+            let sender = sender::of(theirs, ours);
+            let service = service_fn(|request| receive(&shared, sender, request));
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -214,6 +218,7 @@ impl Drop for Visit<'_> {
 
 async fn receive(
     shared: &Shared,
+    sender: Option<u32>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let at = Instant::now();
@@ -229,6 +234,7 @@ async fn receive(
             path: head.uri.path().to_owned(),
             headers: head.headers,
             body: body.to_bytes(),
+            sender,
             at,
             left_at: None,
         };

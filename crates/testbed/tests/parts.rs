@@ -246,3 +246,27 @@ fn until(wanted: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+#[tokio::test]
+async fn a_receiver_knows_which_node_sent_something() {
+    let receiver = Receiver::healthy().await;
+    let address = receiver.address;
+    let script = format!(
+        "echo on http://127.0.0.1:1/.; exec 3<>/dev/tcp/127.0.0.1/{}; \
+         printf 'POST /hook HTTP/1.1\\r\\nhost: it\\r\\ncontent-length: 0\\r\\n\\r\\n' >&3; sleep 60",
+        address.port()
+    );
+    let [one, other] = [(); 2].map(|()| {
+        let mut program = Command::new("bash");
+        program.args(["-c", &script]);
+        Node::spawn(program)
+    });
+    let ledger = receiver.arrivals(2).await;
+    let mut senders: Vec<_> = ledger.iter().map(|arrival| arrival.sender).collect();
+    senders.sort_unstable();
+    let mut nodes = [Some(one.pid()), Some(other.pid())];
+    nodes.sort_unstable();
+    assert_eq!(senders, nodes);
+    Api::new(&address.to_string(), "nobody").get("/hook").await;
+    assert_eq!(receiver.ledger()[2].sender, None);
+}

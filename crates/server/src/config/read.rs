@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use posthaste_core::address::{Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError};
+use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
 use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
 use posthaste_core::mistakes::{Fields, Mistakes};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
@@ -20,10 +21,6 @@ use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimi
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
-/// A lease must outlast a few lost beats, which come once a second.
-const MIN_LEASE: Span = Span::from_secs(3);
-/// Nobody waits longer for the work of a node that has died.
-const MAX_LEASE: Span = Span::from_mins(5);
 /// More than one database serves well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
 /// How many networks a list may name.
@@ -63,7 +60,10 @@ impl Config {
         set(&mut self.listen, parsed(&mut fields, "listen", read_listen));
         set(&mut self.store, parsed(&mut fields, "store", str::parse));
         set(&mut self.role, parsed(&mut fields, "role", str::parse));
-        set(&mut self.lease, fields.span("lease", MIN_LEASE, MAX_LEASE));
+        set(
+            &mut self.lease,
+            fields.span("lease", SHORTEST_LEASE, LONGEST_LEASE),
+        );
         let listen = parsed(&mut fields, "store_listen", str::parse);
         self.store_listen = listen.or(self.store_listen.take());
         let connections = fields.count("store_connections", 1, MAX_STORE_CONNECTIONS);

@@ -6,12 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::dice::Dice;
-use posthaste_store::sqlite::SqliteStore;
-use posthaste_store::{
-    DeliveryFilter, HandOver, HandedOver, PageRequest, Store, StoreError, StoreSettings,
-    StoredDelivery, StoredStatus,
-};
 use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
@@ -105,7 +99,7 @@ async fn survives(kills: &[Kill]) {
         server.kill();
         cuts.push(Cut {
             arrived: receiver.count(),
-            written_down: written_down(&server).await,
+            written_down: server.written_down(EVENTS).await,
         });
         receiver.behave(|_| Answer::status(200));
         server.restart();
@@ -165,45 +159,6 @@ struct Cut {
     arrived: usize,
     /// What the disk knew to be delivered.
     written_down: BTreeSet<String>,
-}
-
-/// What lies on the disk of a server that died, read from a copy: the files themselves are left as they
-/// are for the next start.
-async fn written_down(server: &Server) -> BTreeSet<String> {
-    let copy = tempfile::tempdir().expect("a directory");
-    for name in ["posthaste.db", "posthaste.db-wal"] {
-        // A log that was not begun yet is no loss.
-        let _ = std::fs::copy(server.path(name), copy.path().join(name));
-    }
-    let settings = StoreSettings::new(Dice::seeded(1));
-    let store = SqliteStore::open(copy.path().join("posthaste.db"), settings, Arc::new(Nobody));
-    let store = store.expect("what a dead server left behind can be opened");
-    let filter = DeliveryFilter {
-        status: Some(StoredStatus::Succeeded),
-        ..DeliveryFilter::default()
-    };
-    let all = PageRequest {
-        limit: EVENTS,
-        before: None,
-    };
-    let tenant = "acme".parse().expect("a tenant");
-    let page = store.deliveries(tenant, filter, all).await;
-    let page = page.expect("it can be read");
-    assert_eq!(page.next, None, "all of them on one page");
-    store.close().await.expect("it can be closed");
-    let id = |row: &StoredDelivery| row.delivery.id().to_string();
-    page.items.iter().map(id).collect()
-}
-
-/// Takes nothing over: the copy is only looked at.
-struct Nobody;
-
-impl HandOver for Nobody {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-
-    fn broken(&self, why: &StoreError) {
-        panic!("{why}");
-    }
 }
 
 /// Hands events over until each has been answered, the same key again if the answer was lost.

@@ -1,6 +1,7 @@
 //! What goes wrong between here and the server, and what follows from it.
 
 use std::fmt;
+use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
@@ -18,6 +19,8 @@ pub(super) const SUPERSEDED: &str = "PH003";
 pub(crate) enum Fault {
     /// The server said so, or cannot be heard.
     Server(tokio_postgres::Error),
+    /// The server did not answer for so long.
+    Silent(Duration),
     /// What is stored cannot be understood.
     Unreadable(String),
 }
@@ -51,6 +54,7 @@ impl Fault {
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
             Fault::Server(error) => error,
+            Fault::Silent(_) => return Verdict::Lost,
             Fault::Unreadable(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
@@ -66,7 +70,9 @@ impl Fault {
             Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
-            Fault::Server(_) | Fault::Unreadable(_) => StoreError::Unavailable(self.to_string()),
+            Fault::Server(_) | Fault::Silent(_) | Fault::Unreadable(_) => {
+                StoreError::Unavailable(self.to_string())
+            }
         }
     }
 }
@@ -128,6 +134,9 @@ impl fmt::Display for Fault {
                     }
                 }
             },
+            Fault::Silent(patience) => {
+                write!(formatter, "no answer within {} s", patience.as_secs())
+            }
             Fault::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::accept::{self, Acceptance, Desk, Known};
 use super::columns::Id;
 use super::fault::{Fault, Verdict};
-use super::link::Link;
+use super::link::{Link, QUICK_ANSWER};
 use super::operation::{Accepting, Recording};
 use super::partitions::Day;
 use super::pipeline::Pipeline;
@@ -149,6 +149,7 @@ impl Writer {
             if let Err(why) = self.connect().await {
                 return batch.refuse(&why);
             }
+            self.scene.link.wait_for(QUICK_ANSWER);
             let fault = match self.try_hot(&mut batch).await {
                 Ok((ingests, handed_over)) => {
                     if !handed_over.is_empty() {

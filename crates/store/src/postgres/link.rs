@@ -3,9 +3,11 @@
 //! Nothing that is set here is relied upon but for speed and for limits, so a proxy that gives every
 //! transaction another connection is no harm.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::ToSql;
@@ -25,6 +27,13 @@ const STATEMENT_MS: u32 = 30_000;
 const LOCK_MS: u32 = 10_000;
 /// No transaction of ours is forgotten for longer.
 const IDLE_TRANSACTION_MS: u32 = 30_000;
+/// What a server that is there needs at most beside its own limit, to say that it was reached.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// For so long an answer is waited for, where nobody says otherwise.
+pub(super) const ANSWER: Duration =
+    Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
+/// The same where every request and every delivery waits: what takes longer is as good as away.
+pub(super) const QUICK_ANSWER: Duration = Duration::from_secs(6);
 /// The oldest server that is understood.
 pub(super) const OLDEST_SERVER: u32 = 130_000;
 
@@ -39,6 +48,8 @@ pub(super) struct Link {
     client: Client,
     statements: Statements<Statement>,
     version: u32,
+    /// For how long an answer is waited for, if not for ever.
+    patience: Cell<Option<Duration>>,
 }
 
 /// Why there is no connection.
@@ -124,6 +135,7 @@ async fn reach(
         client,
         statements: Statements::default(),
         version: version(&pump),
+        patience: Cell::default(),
     };
     if link.version < OLDEST_SERVER {
         return Err(Unlinked::TooOld(link.version));
@@ -174,12 +186,32 @@ impl Link {
         self.client.is_closed()
     }
 
+    /// From now on an answer is waited for so long. A server that does not say within its own limit that it gave
+    /// up is not there: the way to it swallows whatever is sent.
+    pub(super) fn wait_for(&self, patience: Duration) {
+        self.patience.set(Some(patience));
+    }
+
+    /// The answer, or that none came.
+    async fn heard<T>(
+        &self,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Fault> {
+        let Some(patience) = self.patience.get() else {
+            return Ok(answer.await?);
+        };
+        match timeout(patience, answer).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Fault::Silent(patience)),
+        }
+    }
+
     /// Prepares a statement, once.
     pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Fault> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement);
         }
-        let statement = self.client.prepare(sql).await?;
+        let statement = self.heard(self.client.prepare(sql)).await?;
         self.statements.keep(sql, statement.clone());
         Ok(statement)
     }
@@ -197,7 +229,7 @@ impl Link {
     /// Rows.
     pub(super) async fn query(&self, sql: &str, given: Given<'_>) -> Result<Vec<Row>, Fault> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.query(&statement, given).await?)
+        self.heard(self.client.query(&statement, given)).await
     }
 
     /// A row, if there is one.
@@ -218,12 +250,12 @@ impl Link {
     /// Does something, and says to how many rows.
     pub(super) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.execute(&statement, given).await?)
+        self.heard(self.client.execute(&statement, given)).await
     }
 
     /// Does several things that are given nothing.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Fault> {
-        Ok(self.client.batch_execute(sql).await?)
+        self.heard(self.client.batch_execute(sql)).await
     }
 }
 
@@ -231,6 +263,8 @@ impl Link {
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
     link: Option<Rc<Link>>,
+    /// What drives it.
+    pump: Option<AbortHandle>,
     failures: u32,
     /// Until then it is not tried again, and this is why.
     pause: Option<(tokio::time::Instant, StoreError)>,
@@ -242,6 +276,7 @@ impl Connector {
         Connector {
             settings,
             link: None,
+            pump: None,
             failures: 0,
             pause: None,
         }
@@ -285,17 +320,23 @@ impl Connector {
     /// A new connection, and if there is none, why.
     pub(super) async fn open(&mut self) -> Result<Rc<Link>, Unlinked> {
         let (link, pump) = connect(&self.settings, &self.settings.server).await?;
-        tokio::task::spawn_local(async move {
+        let pump = tokio::task::spawn_local(async move {
             // Whoever uses the connection hears of its end by itself.
             let _ = pump.await;
         });
+        link.wait_for(ANSWER);
         let link = Rc::new(link);
         self.link = Some(link.clone());
+        self.pump = Some(pump.abort_handle());
         Ok(link)
     }
 
-    /// The connection is of no use any more.
+    /// The connection is of no use any more. It ends at once, whoever still holds it: what was asked on it
+    /// must not be done when nobody waits for it any longer.
     pub(super) fn drop_link(&mut self) {
         self.link = None;
+        if let Some(pump) = self.pump.take() {
+            pump.abort();
+        }
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn explain(url: &ServerUrl, fault: &Fault) -> OpenError {
     let why = fault.to_string();
     let state = match fault {
         Fault::Server(error) => error.code(),
-        Fault::Unreadable(_) => None,
+        Fault::Silent(_) | Fault::Unreadable(_) => None,
     };
     match state {
         Some(state) if is_refusal(state) => OpenError::WrongPassword { server, user, why },

@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, Verdict};
-use super::link::{Connector, Link};
+use super::link::{ANSWER, Connector, GRACE, Link, QUICK_ANSWER};
 use super::reply::Reply;
 use super::settings::PostgresSettings;
 use crate::{Done, StoreError};
@@ -112,15 +113,15 @@ impl Readers {
     /// Begins to work.
     pub(super) fn start(&self, settings: &Rc<PostgresSettings>) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
-        for (desk, count, patient) in [
-            (&self.quick, settings.quick_readers.max(1), false),
-            (&self.long, LONG_READERS, false),
-            (&self.endless, ENDLESS_READERS, true),
+        for (desk, count, pace) in [
+            (&self.quick, settings.quick_readers.max(1), Pace::Quick),
+            (&self.long, LONG_READERS, Pace::Long),
+            (&self.endless, ENDLESS_READERS, Pace::Endless),
         ] {
             for _ in 0..count {
                 let desk = desk.clone();
                 let connector = Connector::new(settings.clone());
-                tasks.push(tokio::task::spawn_local(desk.work(connector, patient)));
+                tasks.push(tokio::task::spawn_local(desk.work(connector, pace)));
             }
         }
         tasks
@@ -206,7 +207,7 @@ impl Desk {
         }
     }
 
-    async fn work(self: Arc<Self>, mut connector: Connector, patient: bool) {
+    async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
         while let Some(job) = self.next().await {
             let link = match connector.link().await {
                 Ok(link) => link,
@@ -215,7 +216,12 @@ impl Desk {
                     continue;
                 }
             };
-            if patient
+            link.wait_for(match pace {
+                Pace::Quick => QUICK_ANSWER,
+                Pace::Long => ANSWER,
+                Pace::Endless => Duration::from_millis(ENDLESS_MS.into()) + GRACE,
+            });
+            if pace == Pace::Endless
                 && link
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
                     .await

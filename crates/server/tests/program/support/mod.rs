@@ -6,6 +6,7 @@
     reason = "tests call the program as people do"
 )]
 
+mod disk;
 mod server;
 
 pub(crate) use posthaste_testbed::{ADMIN_KEY, Answer, Api, Arrival, PATIENCE, Receiver};

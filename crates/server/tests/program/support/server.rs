@@ -1,9 +1,19 @@
 //! The real binary, started, killed and started again.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use posthaste_testbed::{Api, Launch, Node, without_settings};
+use posthaste_testbed::{Api, Database, Launch, Node, without_settings};
+
+use super::disk;
+
+/// The lease of nodes on PostgreSQL: whoever starts after a crash waits for its end.
+const LEASE: &str = "lease=1500ms";
+
+/// The test program whose servers keep what they have in PostgreSQL, each in a database of its own. Those of the others
+/// have files.
+const ON_POSTGRES: &str = "program_postgres";
 
 /// A running server. Ends with the test, however that ends.
 pub(crate) struct Server {
@@ -13,6 +23,7 @@ pub(crate) struct Server {
     directory: PathBuf,
     arguments: Vec<String>,
     disk: Disk,
+    database: Option<Database>,
 }
 
 /// What the store lies on.
@@ -37,13 +48,15 @@ impl Server {
 
     fn start_on(disk: Disk, directory: &Path, arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        let node = launch(disk, directory, &arguments);
+        let database = (env!("CARGO_CRATE_NAME") == ON_POSTGRES).then(Database::fresh);
+        let node = launch(disk, directory, database.as_ref(), &arguments);
         Server {
             address: node.address.clone(),
             node,
             directory: directory.to_owned(),
             arguments,
             disk,
+            database,
         }
     }
 
@@ -57,6 +70,14 @@ impl Server {
         let root = PathBuf::from(format!("/proc/{}/root", self.node.pid()));
         let inside = self.directory.strip_prefix("/").expect("an absolute path");
         root.join(inside).join(name)
+    }
+
+    /// What is written down as delivered, of so many at most. For a server that has died.
+    pub(crate) async fn written_down(&self, most: usize) -> BTreeSet<String> {
+        match &self.database {
+            None => disk::written_in(&self.directory, most).await,
+            Some(database) => disk::written_to(database),
+        }
     }
 
     /// A caller with the admin's key.
@@ -81,7 +102,12 @@ impl Server {
 
     /// Starts it again, on another port.
     pub(crate) fn restart(&mut self) {
-        self.node = launch(self.disk, &self.directory, &self.arguments);
+        self.node = launch(
+            self.disk,
+            &self.directory,
+            self.database.as_ref(),
+            &self.arguments,
+        );
         self.address = self.node.address.clone();
     }
 }
@@ -92,11 +118,15 @@ pub(crate) fn posthaste() -> Command {
 }
 
 /// The program on this disk.
-fn launch(disk: Disk, directory: &Path, arguments: &[String]) -> Node {
-    let store = format!("sqlite:{}", directory.join("posthaste.db").display());
+fn launch(disk: Disk, directory: &Path, database: Option<&Database>, arguments: &[String]) -> Node {
+    let file = || format!("sqlite:{}", directory.join("posthaste.db").display());
+    let store = database.map_or_else(file, Database::url);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let program = env!("CARGO_BIN_EXE_posthaste");
-    let launch = Launch::new(program, &store, directory).with(&arguments);
+    let mut launch = Launch::new(program, &store, directory).with(&arguments);
+    if database.is_some() {
+        launch = launch.with(&["--set", LEASE]);
+    }
     let Disk::Small(bytes) = disk else {
         return Node::start(&launch);
     };

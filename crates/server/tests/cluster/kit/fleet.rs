@@ -1,0 +1,199 @@
+//! Nodes on one database, and who owns what.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use posthaste_testbed::{Api, Database, Launch, Node, PATIENCE, Receiver};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// Whose events they are.
+pub(crate) const TENANT: &str = "acme";
+
+/// How often is asked for what nobody announces.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const SHARDS: i64 = 256;
+/// So many endpoints spread over three nodes, whatever their ids.
+const MAX_ENDPOINTS: usize = 60;
+
+/// Nodes on one database. What has ended stays in its place.
+pub(crate) struct Fleet {
+    pub(crate) database: Database,
+    pub(crate) nodes: Vec<Node>,
+    home: TempDir,
+    settings: Vec<String>,
+}
+
+impl Fleet {
+    /// None yet, on a database of its own.
+    pub(crate) fn new(lease: &str) -> Fleet {
+        Fleet::on(Database::fresh(), lease)
+    }
+
+    /// None yet, on this database.
+    pub(crate) fn on(database: Database, lease: &str) -> Fleet {
+        Fleet {
+            database,
+            nodes: Vec::new(),
+            home: tempfile::tempdir().expect("a directory"),
+            settings: vec![format!("lease={lease}")],
+        }
+    }
+
+    /// So many that do everything, each with its share.
+    pub(crate) async fn of(nodes: usize, lease: &str) -> Fleet {
+        let mut fleet = Fleet::new(lease);
+        for _ in 0..nodes {
+            fleet.join();
+        }
+        fleet.balanced().await;
+        fleet
+    }
+
+    /// Nodes that are started from now on have this setting.
+    pub(crate) fn set(&mut self, setting: &str) {
+        self.settings.push(setting.to_owned());
+    }
+
+    /// Starts another one.
+    pub(crate) fn join(&mut self) -> usize {
+        let url = self.database.url();
+        self.join_by(&url, "all")
+    }
+
+    /// Starts another one that reaches the database by this URL.
+    pub(crate) fn join_by(&mut self, url: &str, role: &str) -> usize {
+        let program = env!("CARGO_BIN_EXE_posthaste");
+        let mut launch = Launch::new(program, url, self.home.path())
+            .role(role)
+            .with(&["--log-level", "info,posthaste::attempt=off"]);
+        for setting in &self.settings {
+            launch = launch.with(&["--set", setting]);
+        }
+        self.nodes.push(Node::start(&launch));
+        self.nodes.len() - 1
+    }
+
+    /// A caller of one of them.
+    pub(crate) fn api(&self, node: usize) -> Api {
+        self.nodes[node].api()
+    }
+
+    /// Where these listen.
+    pub(crate) fn addresses(&self, nodes: &[usize]) -> Vec<String> {
+        let address = |node: &usize| self.nodes[*node].address.clone();
+        nodes.iter().map(address).collect()
+    }
+
+    /// The number under which the database knows a node at the moment.
+    pub(crate) fn number(&self, node: usize) -> Option<i64> {
+        let pid = self.nodes[node].pid();
+        let rows = self
+            .database
+            .query(&format!("SELECT no FROM nodes WHERE name LIKE '%/{pid}'"));
+        let number = rows.first()?.first()?.as_ref()?;
+        Some(number.parse().expect("a number"))
+    }
+
+    /// How many shards each owner has, and `None` for nobody.
+    pub(crate) fn shares(&self) -> BTreeMap<Option<i64>, i64> {
+        let rows = self
+            .database
+            .query("SELECT owner, count(*) FROM shards GROUP BY owner");
+        let number = |text: &Option<String>| text.as_ref().map(|text| text.parse().unwrap());
+        rows.iter()
+            .map(|row| (number(&row[0]), number(&row[1]).expect("a count")))
+            .collect()
+    }
+
+    /// Waits until every shard is owned, by so many nodes as evenly as can be.
+    pub(crate) async fn shared_by(&self, nodes: usize) {
+        let nodes = i64::try_from(nodes).expect("few");
+        let even = || {
+            let shares = self.shares();
+            let is_even = |share: &i64| (SHARDS / nodes..=SHARDS / nodes + 1).contains(share);
+            !shares.contains_key(&None)
+                && shares.len() as i64 == nodes
+                && shares.values().all(is_even)
+        };
+        until(&format!("shares of {nodes} nodes"), async || even()).await;
+    }
+
+    /// Waits until all that were started have their share.
+    pub(crate) async fn balanced(&self) {
+        self.shared_by(self.nodes.len()).await;
+    }
+
+    /// The node that owns an endpoint, if one does.
+    pub(crate) fn owner(&self, endpoint: &str) -> Option<usize> {
+        let id: posthaste_core::id::EndpointId = endpoint.parse().expect("an id");
+        let sql = format!(
+            "SELECT s.owner FROM endpoints e JOIN shards s ON s.no = e.shard WHERE e.id = '{:032x}'",
+            id.0
+        );
+        let rows = self.database.query(&sql);
+        let owner = rows.first()?.first()?.as_ref()?.parse().expect("a number");
+        (0..self.nodes.len()).find(|node| self.number(*node) == Some(owner))
+    }
+
+    /// Endpoints at this receiver, until each of these nodes owns two at least: `/0`, `/1` and so on, each for the
+    /// events of type `t.0`, `t.1` and so on.
+    pub(crate) async fn endpoints(
+        &self,
+        receiver: &Receiver,
+        nodes: &[usize],
+        fields: &Value,
+    ) -> Vec<String> {
+        let mut api = self.api(nodes[0]);
+        api.tenant(TENANT).await;
+        let mut endpoints = Vec::new();
+        let mut owned = vec![0; self.nodes.len()];
+        while nodes.iter().any(|node| owned[*node] < 2) || endpoints.len() < 8 {
+            let number = endpoints.len();
+            assert!(number < MAX_ENDPOINTS, "all of them by a few: {owned:?}");
+            let mut fields = fields.clone();
+            fields["url"] = json!(receiver.url_of(&number.to_string()));
+            fields["event_types"] = json!([format!("t.{number}")]);
+            let endpoint = api.endpoint(TENANT, fields).await;
+            let id = endpoint["id"].as_str().expect("an id").to_owned();
+            owned[self.owner(&id).expect("somebody owns it")] += 1;
+            endpoints.push(id);
+        }
+        endpoints
+    }
+
+    /// An endpoint with these fields that this node owns.
+    pub(crate) async fn endpoint_of(&self, node: usize, fields: &Value) -> String {
+        let mut api = self.api(node);
+        for _ in 0..MAX_ENDPOINTS {
+            let endpoint = api.endpoint(TENANT, fields.clone()).await;
+            let id = endpoint["id"].as_str().expect("an id").to_owned();
+            if self.owner(&id) == Some(node) {
+                return id;
+            }
+            let path = format!("/v1/tenants/{TENANT}/endpoints/{id}");
+            assert_eq!(api.call("DELETE", &path, None).await.status, 204);
+        }
+        panic!("node {node} never owns what is new: {:?}", self.shares());
+    }
+
+    /// No node has broken a rule of its own.
+    pub(crate) fn nothing_panicked(&self) {
+        for node in &self.nodes {
+            let log = node.log();
+            let panicked = log.iter().find(|line| line.contains("panicked"));
+            assert_eq!(panicked, None);
+        }
+    }
+}
+
+/// Waits until it has come about.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, come: impl Fn() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !come().await {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        sleep(LOOK_EVERY).await;
+    }
+}

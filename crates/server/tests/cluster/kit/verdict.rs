@@ -1,0 +1,209 @@
+//! What is held against the promises when a story has ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use posthaste_core::id::DeliveryId;
+use posthaste_testbed::{Api, Arrival, PATIENCE, Receiver, judge};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{Fleet, Harvest, TENANT};
+
+/// How often everything is listed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Something that failed, and what was known then.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// The process that it hit. None: all of them.
+    victim: Option<u32>,
+    /// A moment when all was well.
+    since: Instant,
+    /// A moment when it was over: from then on, nothing that is written down comes again.
+    at: Instant,
+    /// What was written down then as delivered.
+    written: BTreeSet<String>,
+}
+
+impl Fault {
+    /// Notes a fault that has hit a node since then, or all of them. The database answers.
+    pub(crate) fn note(fleet: &Fleet, victim: Option<usize>, since: Instant) -> Fault {
+        let rows = fleet.database.query("SELECT id FROM ended");
+        let id = |row: &Vec<Option<String>>| {
+            let text = row[0].as_ref().expect("an id").replace('-', "");
+            let id = u128::from_str_radix(&text, 16).expect("a UUID");
+            DeliveryId(id).to_string()
+        };
+        Fault {
+            victim: victim.map(|node| fleet.nodes[node].pid()),
+            since,
+            written: rows.iter().map(id).collect(),
+            at: Instant::now(),
+        }
+    }
+
+    /// Whether it explains why something came again.
+    fn explains(&self, first: &Arrival, again: &Arrival) -> bool {
+        let hit = self.victim.is_none() || first.sender.is_none() || first.sender == self.victim;
+        let between = first.at <= self.at && self.since <= again.at;
+        let was_known = again.at > self.at && self.written.contains(&first.delivery());
+        hit && between && !was_known
+    }
+}
+
+/// The bounds that a story gave to its endpoints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) max_attempts: u32,
+    pub(crate) max_in_flight: usize,
+    pub(crate) per_second: usize,
+    pub(crate) burst: usize,
+}
+
+impl Verdict {
+    /// Nothing lost, nothing beyond policy, cap or rate, one sender at a time, and nothing twice but for the
+    /// faults. Gives back how much came twice.
+    pub(crate) fn judge(&self, receiver: &Receiver, harvest: &Harvest, faults: &[Fault]) -> usize {
+        let ledger = receiver.ledger();
+        let checked = self.check(&ledger, harvest, faults);
+        checked.unwrap_or_else(|why| {
+            let faults: Vec<_> = faults
+                .iter()
+                .map(|fault| (fault.victim, fault.at))
+                .collect();
+            panic!(
+                "{why}\n{} events, {} arrivals, {} refused, {} unanswered, faults {faults:?}",
+                harvest.events.len(),
+                ledger.len(),
+                harvest.refused.len(),
+                harvest.unanswered.len(),
+            )
+        })
+    }
+
+    fn check(
+        &self,
+        ledger: &[Arrival],
+        harvest: &Harvest,
+        faults: &[Fault],
+    ) -> Result<usize, String> {
+        let mut by_endpoint: BTreeMap<String, Vec<Arrival>> = BTreeMap::new();
+        for arrival in ledger {
+            let path = arrival.path.trim_start_matches('/').to_owned();
+            by_endpoint.entry(path).or_default().push(arrival.clone());
+        }
+        let mut expected: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+        for (event, endpoint) in harvest.events.values() {
+            let events = expected.entry(endpoint.to_string()).or_default();
+            events.insert(event);
+        }
+        let none = Vec::new();
+        let mut twice = 0;
+        for (endpoint, events) in &expected {
+            let ledger = by_endpoint.get(endpoint).unwrap_or(&none);
+            judge::nothing_lost(ledger, events.iter().copied(), &[endpoint])?;
+            let arrived: BTreeSet<String> = ledger.iter().map(Arrival::event).collect();
+            let stranger = arrived.iter().find(|event| !events.contains(event));
+            if let Some(stranger) = stranger {
+                return Err(format!("{stranger} arrived, and nobody was told its id"));
+            }
+            judge::attempts_within(ledger, self.max_attempts)?;
+            judge::in_flight_within(ledger, self.max_in_flight)?;
+            judge::rate_within(ledger, self.per_second, self.burst)?;
+            judge::one_sender_at_a_time(ledger)?;
+            twice += explained(ledger, faults)?;
+        }
+        Ok(twice)
+    }
+}
+
+/// Whatever came again was sent, and not written down, when something failed. How much that is.
+pub(crate) fn explained(ledger: &[Arrival], faults: &[Fault]) -> Result<usize, String> {
+    let mut last: BTreeMap<(String, u32), &Arrival> = BTreeMap::new();
+    let mut again = 0;
+    for arrival in ledger {
+        let attempt = (arrival.delivery(), arrival.attempt());
+        let Some(before) = last.insert(attempt, arrival) else {
+            continue;
+        };
+        again += 1;
+        if !faults.iter().any(|fault| fault.explains(before, arrival)) {
+            return Err(format!(
+                "{} came from {:?} and {:?} later from {:?}, attempt {}, for no reason",
+                arrival.delivery(),
+                before.sender,
+                arrival.at - before.at,
+                arrival.sender,
+                arrival.attempt(),
+            ));
+        }
+    }
+    Ok(again)
+}
+
+/// Waits until everything that was accepted has ended, by the API of a node, and gives back how many ended in each way.
+pub(crate) async fn ended(api: &mut Api, harvest: &Harvest) -> BTreeMap<&'static str, usize> {
+    let events: BTreeSet<&String> = harvest.events.values().map(|(event, _)| event).collect();
+    ends(api, |ended| {
+        let forgotten = events.iter().filter(|event| !ended.contains(**event));
+        forgotten.map(|event| (*event).clone()).collect()
+    })
+    .await
+}
+
+/// Waits until the deliveries of so many events have ended.
+pub(crate) async fn all_ended(api: &mut Api, count: usize) -> BTreeMap<&'static str, usize> {
+    ends(api, |ended| match ended.len() {
+        enough if enough >= count => Vec::new(),
+        few => vec![format!("{} more than {few}", count - few)],
+    })
+    .await
+}
+
+/// Waits until nothing is missing. What moves between two states while they are listed may be in neither list, so
+/// only what has ended counts.
+async fn ends(
+    api: &mut Api,
+    missing: impl Fn(&BTreeSet<String>) -> Vec<String>,
+) -> BTreeMap<&'static str, usize> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut ends = BTreeMap::new();
+        let mut all = BTreeSet::new();
+        for status in ["succeeded", "failed", "cancelled"] {
+            let events = events_of(api, status).await;
+            ends.insert(status, events.len());
+            all.extend(events);
+        }
+        let missing = missing(&all);
+        if missing.is_empty() {
+            for status in ["pending", "retrying", "in_progress", "held"] {
+                assert_eq!(events_of(api, status).await, [""; 0], "{status}");
+            }
+            return ends;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "accepted, and never ended: {missing:?}, {ends:?}"
+        );
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The events of every delivery that is in this state.
+async fn events_of(api: &mut Api, status: &str) -> Vec<String> {
+    let path = format!("/v1/tenants/{TENANT}/deliveries?status={status}&limit=250");
+    let mut events = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = api.get(&format!("{path}{cursor}")).await.expect(200);
+        let rows = page["data"].as_array().expect("a list");
+        let event = |row: &Value| row["event_id"].as_str().expect("an id").to_owned();
+        events.extend(rows.iter().map(event));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return events,
+        }
+    }
+}

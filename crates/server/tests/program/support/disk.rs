@@ -1,0 +1,64 @@
+//! What a server that died has left on disk.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use posthaste_core::dice::Dice;
+use posthaste_core::id::DeliveryId;
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{
+    DeliveryFilter, HandOver, HandedOver, PageRequest, Store, StoreError, StoreSettings,
+    StoredDelivery, StoredStatus,
+};
+use posthaste_testbed::Database;
+
+/// What is known to be delivered, of so many at most, read from a copy: the files themselves are left as they are
+/// for the next start.
+pub(super) async fn written_in(directory: &Path, most: usize) -> BTreeSet<String> {
+    let copy = tempfile::tempdir().expect("a directory");
+    for name in ["posthaste.db", "posthaste.db-wal"] {
+        // A log that was not begun yet is no loss.
+        let _ = std::fs::copy(directory.join(name), copy.path().join(name));
+    }
+    let settings = StoreSettings::new(Dice::seeded(1));
+    let store = SqliteStore::open(copy.path().join("posthaste.db"), settings, Arc::new(Nobody));
+    let store = store.expect("what a dead server left behind can be opened");
+    let filter = DeliveryFilter {
+        status: Some(StoredStatus::Succeeded),
+        ..DeliveryFilter::default()
+    };
+    let all = PageRequest {
+        limit: most,
+        before: None,
+    };
+    let tenant = "acme".parse().expect("a tenant");
+    let page = store.deliveries(tenant, filter, all).await;
+    let page = page.expect("it can be read");
+    assert_eq!(page.next, None, "all of them on one page");
+    store.close().await.expect("it can be closed");
+    let id = |row: &StoredDelivery| row.delivery.id().to_string();
+    page.items.iter().map(id).collect()
+}
+
+/// What is known to be delivered, as far as is committed.
+pub(super) fn written_to(database: &Database) -> BTreeSet<String> {
+    let rows = database.query("SELECT id FROM ended");
+    let id = |row: &Vec<Option<String>>| {
+        let text = row[0].as_ref().expect("an id").replace('-', "");
+        let id = u128::from_str_radix(&text, 16).expect("a UUID");
+        DeliveryId(id).to_string()
+    };
+    rows.iter().map(id).collect()
+}
+
+/// Takes nothing over: the copy is only looked at.
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+
+    fn broken(&self, why: &StoreError) {
+        panic!("{why}");
+    }
+}

@@ -1,0 +1,24 @@
+//! The stories of the whole program that do not speak of files, on PostgreSQL: what holds on one store holds on the other.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "what the stories stand on serves files too, which are told of elsewhere"
+)]
+
+#[path = "../program/deliver.rs"]
+mod deliver;
+#[path = "../program/kill.rs"]
+mod kill;
+#[path = "../program/life.rs"]
+mod life;
+#[path = "../program/signed.rs"]
+mod signed;
+#[path = "../program/stop.rs"]
+mod stop;
+#[path = "../program/support/mod.rs"]
+mod support;
