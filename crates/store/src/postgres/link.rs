@@ -25,8 +25,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const STATEMENT_MS: u32 = 30_000;
 /// No statement waits longer for somebody else's lock.
 const LOCK_MS: u32 = 10_000;
-/// No transaction of ours is forgotten for longer.
-const IDLE_TRANSACTION_MS: u32 = 30_000;
+/// No transaction of ours is forgotten for longer: what a frozen node has locked, others wait for.
+const IDLE_TRANSACTION_MS: u32 = 5_000;
 /// What a server that is there needs at most beside its own limit, to say that it was reached.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// For so long an answer is waited for, where nobody says otherwise.
@@ -34,6 +34,8 @@ pub(super) const ANSWER: Duration =
     Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
 /// The same where every request and every delivery waits: what takes longer is as good as away.
 pub(super) const QUICK_ANSWER: Duration = Duration::from_secs(6);
+/// The same where whatever is written next waits.
+pub(super) const WRITTEN: Duration = Duration::from_secs(12);
 /// The oldest server that is understood.
 pub(super) const OLDEST_SERVER: u32 = 130_000;
 

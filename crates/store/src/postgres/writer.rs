@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
-use super::link::{ANSWER, Connector};
+use super::link::{Connector, WRITTEN};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
@@ -72,7 +72,7 @@ impl Writer {
             if let Err(why) = self.connect().await {
                 return cold.answer(Err(why));
             }
-            self.scene.link.wait_for(ANSWER);
+            self.scene.link.wait_for(WRITTEN);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();
