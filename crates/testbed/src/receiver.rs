@@ -13,7 +13,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::{PATIENCE, background, sender};
@@ -194,8 +195,20 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let shared = shared.clone();
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let sender = sender::of(theirs, ours);
-            let service = service_fn(|request| receive(&shared, sender, request));
+            let sender = OnceCell::new();
+            // Looked for when the first request has come, so that the search delays nobody's arrival.
+            let find = async || {
+                let found = spawn_blocking(move || sender::of(theirs, ours));
+                found.await.unwrap_or_default()
+            };
+            let service = service_fn(|request| {
+                let at = Instant::now();
+                let (shared, sender) = (&shared, &sender);
+                async move {
+                    let sender = *sender.get_or_init(find).await;
+                    receive(shared, at, sender, request).await
+                }
+            });
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -218,10 +231,10 @@ impl Drop for Visit<'_> {
 
 async fn receive(
     shared: &Shared,
+    at: Instant,
     sender: Option<u32>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let at = Instant::now();
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
         // The sender died while sending: nothing has arrived.

@@ -154,7 +154,7 @@ async fn nothing_is_sent_that_another_node_called_off() {
     for owner in [0, 1] {
         let mut fields = fields(&receiver, owner);
         // Slow, so that there is something to call off.
-        fields["rate_limit"] = json!({"per_second": 30, "burst": 1});
+        fields["rate_limit"] = json!({"per_second": 1, "burst": 1});
         fleet.endpoint_of(owner, &fields).await;
     }
     let mut called_off: BTreeMap<String, Instant> = BTreeMap::new();
@@ -183,7 +183,7 @@ async fn nothing_is_sent_that_another_node_called_off() {
             }
         }
     }
-    assert!(called_off.len() > 20, "of {sent}: {}", called_off.len());
+    assert!(called_off.len() > 10, "of {sent}: {}", called_off.len());
     let mut api = fleet.api(0);
     let ends = all_ended(&mut api, sent).await;
     assert_eq!(ends["cancelled"], called_off.len());
