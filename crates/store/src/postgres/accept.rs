@@ -359,6 +359,8 @@ pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endp
     $6::bigint[], $7::bigint[], $8::bigint[], $9::text[]) \
     AS g (id, event_id, endpoint_no, tenant_no, created_at, due, give_up_at, ordering, type)";
 
-/// Adds rows to `idempotency`. One that is there already ends the transaction.
+/// Adds rows to `idempotency`. One that is there already ends the transaction. In one order for all nodes, for
+/// each waits for others that insert the same.
 pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[])";
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[]) \
+    AS k (tenant_no, key, fingerprint, event_id) ORDER BY tenant_no, key COLLATE \"C\"";

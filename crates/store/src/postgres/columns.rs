@@ -6,6 +6,7 @@ use bytes::{BufMut, BytesMut};
 use posthaste_core::time::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::fault::Fault;
@@ -66,6 +67,13 @@ impl<'a, T: Coded> FromSql<'a> for Code<T> {
     fn accepts(ty: &Type) -> bool {
         *ty == Type::INT2
     }
+}
+
+/// A stored word. One that a later version has added cannot be read, which is no reason to fall over.
+pub(super) fn word<T: Coded>(row: &Row, column: usize) -> Result<T, Fault> {
+    let code: Option<i16> = row.get(column);
+    let word = code.and_then(|code| T::decode(code.into()));
+    word.ok_or_else(|| Fault::Unreadable(format!("{code:?} is no word of its kind")))
 }
 
 /// A time as it is stored. What lies beyond 292 million years is stored as that.

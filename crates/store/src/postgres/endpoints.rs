@@ -7,7 +7,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, from_json, ms, parse, to_json};
+use super::columns::{Code, Id, at, from_json, ms, parse, to_json, word};
 use super::directory::{cut, live_tenant, one_more};
 use super::fault::Fault;
 use super::link::Link;
@@ -122,13 +122,15 @@ pub(super) async fn find(link: &Link, id: EndpointId) -> Result<Option<Found>, F
             &[&Id(id.0)],
         )
         .await?;
-    let row = row.map(|row| Found {
-        no: row.get(0),
-        tenant_no: row.get(1),
-        standing: row.get::<_, Code<Standing>>(2).0,
-        revision: row.get::<_, i64>(3) as u64,
-    });
-    Ok(row)
+    let read = |row: Row| {
+        Ok(Found {
+            no: row.get(0),
+            tenant_no: row.get(1),
+            standing: word(&row, 2)?,
+            revision: row.get::<_, i64>(3) as u64,
+        })
+    };
+    row.map(read).transpose()
 }
 
 /// Writes down how an endpoint stands, unless it is deleted, and its health if that is newer.
@@ -211,13 +213,13 @@ fn read(row: &Row) -> Result<EndpointRow, Fault> {
             ordered: row.get(10),
             sealed_headers: row.get(11),
             sealed_keys: row.get(12),
-            signature_style: row.get::<_, Code<SignatureStyle>>(19).0,
+            signature_style: word::<SignatureStyle>(row, 19)?,
             sealed_credentials: row.get(20),
             owner_email: row.get(13),
             created_at: at(row.get(14)),
             revision: row.get::<_, i64>(15) as u64,
         },
-        standing: row.get::<_, Code<Standing>>(16).0,
+        standing: word(row, 16)?,
         disabled_reason: reason.map(from_json).transpose()?,
         health: from_json(row.get(18))?,
     })

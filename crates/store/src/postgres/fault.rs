@@ -42,6 +42,9 @@ pub(super) enum Verdict {
     Duplicate,
     /// A partition is missing.
     NoPartition,
+    /// The server does not know our statements any more, or not as they were: nothing was done, and another
+    /// connection prepares them anew.
+    Unprepared,
     /// It would fail again.
     Guilty,
 }
@@ -58,24 +61,7 @@ impl Fault {
             // Whatever the server did not say itself happened on the way.
             return Verdict::Lost;
         };
-        let class = state.code().get(..2).unwrap_or_default();
-        if state.code() == OUTDATED {
-            Verdict::Outdated
-        } else if state.code() == FENCED {
-            Verdict::Fenced
-        } else if state.code() == SUPERSEDED {
-            Verdict::Superseded
-        } else if *state == SqlState::UNIQUE_VIOLATION {
-            Verdict::Duplicate
-        } else if *state == SqlState::CHECK_VIOLATION {
-            Verdict::NoPartition
-        } else if class == "40" || *state == SqlState::LOCK_NOT_AVAILABLE {
-            Verdict::InTheWay
-        } else if is_loss(state, class) {
-            Verdict::Lost
-        } else {
-            Verdict::Guilty
-        }
+        follows(state)
     }
 
     /// What whoever asked is told.
@@ -91,15 +77,47 @@ impl Fault {
     }
 }
 
-/// Whether a connection is of no use after this: it is being closed, the server became a standby, or a
-/// proxy has lost our statements.
+/// What follows from what the server says.
+fn follows(state: &SqlState) -> Verdict {
+    let class = state.code().get(..2).unwrap_or_default();
+    if state.code() == OUTDATED {
+        Verdict::Outdated
+    } else if state.code() == FENCED {
+        Verdict::Fenced
+    } else if state.code() == SUPERSEDED {
+        Verdict::Superseded
+    } else if *state == SqlState::UNIQUE_VIOLATION {
+        Verdict::Duplicate
+    } else if *state == SqlState::CHECK_VIOLATION {
+        Verdict::NoPartition
+    } else if is_loss(state, class) {
+        Verdict::Lost
+    } else if class == "40" || *state == SqlState::LOCK_NOT_AVAILABLE {
+        Verdict::InTheWay
+    } else if is_unprepared(state) {
+        Verdict::Unprepared
+    } else {
+        Verdict::Guilty
+    }
+}
+
+/// Whether a connection is of no use after this: it is being closed, the server became a standby, or it does
+/// not know itself what became of a commit.
 fn is_loss(state: &SqlState, class: &str) -> bool {
     class == "08"
         || class == "57" && *state != SqlState::QUERY_CANCELED
         || *state == SqlState::READ_ONLY_SQL_TRANSACTION
-        || *state == SqlState::INVALID_SQL_STATEMENT_NAME
-        || *state == SqlState::FEATURE_NOT_SUPPORTED
         || *state == SqlState::TOO_MANY_CONNECTIONS
+        || *state == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
+        || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+}
+
+/// Whether a proxy has lost our statements, or confused them, or what they answer has another form since
+/// somebody migrated.
+fn is_unprepared(state: &SqlState) -> bool {
+    *state == SqlState::INVALID_SQL_STATEMENT_NAME
+        || *state == SqlState::DUPLICATE_PSTATEMENT
+        || *state == SqlState::FEATURE_NOT_SUPPORTED
 }
 
 /// Only the server's own words: what it adds in detail may be what somebody stored.
@@ -133,4 +151,38 @@ impl From<tokio_postgres::Error> for Fault {
 /// The thread that does everything is gone.
 pub(super) fn stopped() -> StoreError {
     StoreError::Unavailable("the store's thread has stopped".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_is_judged_by_what_can_still_be_known() {
+        for (codes, verdict) in [
+            // Whether it was committed, nobody knows, or the connection is over.
+            (
+                &[
+                    "08006", "08007", "57P01", "57P02", "57P03", "25006", "25P03",
+                ][..],
+                Verdict::Lost,
+            ),
+            (&["40003", "53300"], Verdict::Lost),
+            (&["40001", "40P01", "55P03"], Verdict::InTheWay),
+            (&["26000", "42P05", "0A000"], Verdict::Unprepared),
+            (&["23505"], Verdict::Duplicate),
+            (&["23514"], Verdict::NoPartition),
+            (
+                &["53100", "53200", "57014", "22021", "XX000"],
+                Verdict::Guilty,
+            ),
+            (&["PH001"], Verdict::Outdated),
+            (&["PH002"], Verdict::Fenced),
+            (&["PH003"], Verdict::Superseded),
+        ] {
+            for code in codes {
+                assert_eq!(follows(&SqlState::from_code(code)), verdict, "{code}");
+            }
+        }
+    }
 }

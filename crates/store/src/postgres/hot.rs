@@ -8,6 +8,7 @@
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::time::Instant;
 
 use super::accept::{self, Acceptance, Desk, Known};
 use super::columns::Id;
@@ -21,13 +22,15 @@ use super::scene::{GUARD, Scene};
 use super::schema::meta;
 use super::tally::{self, Tally};
 use super::tidings;
-use super::writer::{MAX_TRIES, Writer};
+use super::writer::{MAX_TRIES, PATIENCE, Writer};
 use crate::{HandedOver, Ingest, StoreError, Written};
 
 /// After a key was found that is stored already, so many batches look for theirs first.
 const WARY_BATCHES: u32 = 64;
 /// Of how many endpoints the number is remembered.
 const MAX_NUMBERS: usize = 200_000;
+/// After the directory has changed so often under a batch, the next change waits for it.
+const MAX_OUTDATED: u32 = 3;
 /// Keeps a number that only grows.
 const RAISE: &str = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
 
@@ -39,6 +42,8 @@ pub(super) struct Batch {
     recorded: FxHashSet<DeliveryId>,
     /// Records that came too late, or that are not this node's to write.
     superseded: FxHashSet<DeliveryId>,
+    /// How often the directory changed under it.
+    outdated: u32,
 }
 
 impl Batch {
@@ -135,7 +140,12 @@ impl Writer {
         if batch.len() == 0 {
             return;
         }
+        let until = Instant::now() + PATIENCE;
+        let mut in_the_way = false;
         for _ in 0..MAX_TRIES {
+            if in_the_way && Instant::now() >= until {
+                break;
+            }
             if let Err(why) = self.connect().await {
                 return batch.refuse(&why);
             }
@@ -150,8 +160,11 @@ impl Writer {
                 Err(fault) => fault,
             };
             self.roll_back(&fault).await;
-            let again = match fault.verdict() {
+            let verdict = fault.verdict();
+            in_the_way = verdict == Verdict::InTheWay;
+            let again = match verdict {
                 Verdict::Outdated => {
+                    batch.outdated += 1;
                     self.scene.routes.mark_stale();
                     Ok(())
                 }
@@ -159,7 +172,7 @@ impl Writer {
                     self.wary = WARY_BATCHES;
                     Ok(())
                 }
-                Verdict::InTheWay | Verdict::NoPartition => Ok(()),
+                Verdict::InTheWay | Verdict::NoPartition | Verdict::Unprepared => Ok(()),
                 Verdict::Fenced => {
                     self.scene.holdings.tell_fenced();
                     drop_lost_shards(&self.scene, &mut batch).await
@@ -175,7 +188,8 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        if batch.len() == 1 {
+        // Whoever is in the way of all of them is in the way of each.
+        if batch.len() == 1 || in_the_way {
             let why = "others were in the way for too long".to_owned();
             return batch.refuse(&StoreError::Unavailable(why));
         }
@@ -191,7 +205,10 @@ impl Writer {
         batch: &mut Batch,
     ) -> Result<(Vec<Ingest>, Vec<HandedOver>), Fault> {
         let link = self.scene.link.clone();
-        if self.scene.routes.is_stale() {
+        if batch.outdated >= MAX_OUTDATED {
+            link.batch("BEGIN").await?;
+            self.scene.share_directory().await?;
+        } else if self.scene.routes.is_stale() {
             self.scene
                 .routes
                 .catch_up(&link, &self.scene.settings)
@@ -315,7 +332,9 @@ async fn make_partitions(scene: &mut Scene, accepted: &Acceptance<'_>) -> Result
     for day in missing {
         scene.partitions.make(&scene.link, day).await?;
     }
-    scene.link.batch("COMMIT").await
+    scene.link.batch("COMMIT").await?;
+    scene.partitions.settle();
+    Ok(())
 }
 
 /// Writes it all in one transaction, sent in one go.
@@ -366,9 +385,7 @@ async fn commit(
             statements.push(sql);
         }
     }
-    for sql in statements {
-        link.statement(sql).await?;
-    }
+    link.prepare_all(&statements).await?;
     let mut pipeline = Pipeline::default();
     pipeline.then(link.batch("BEGIN"));
     pipeline.then(guard(scene, batch));

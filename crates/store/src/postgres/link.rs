@@ -3,11 +3,10 @@
 //! Nothing that is set here is relied upon but for speed and for limits, so a proxy that gives every
 //! transaction another connection is no harm.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::NoTlsStream;
@@ -17,6 +16,7 @@ use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 use super::dial::{Place, ServerUrl, Wire};
 use super::fault::Fault;
 use super::settings::PostgresSettings;
+use super::statements::Statements;
 use crate::StoreError;
 
 /// How long connecting may take, with everything that belongs to it.
@@ -34,11 +34,8 @@ pub(super) const ANSWER: Duration =
     Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
 /// The same where every request and every delivery waits: what takes longer is as good as away.
 pub(super) const QUICK_ANSWER: Duration = Duration::from_secs(6);
-/// The same for everything else that is written: longer than for somebody's lock, since requests wait behind it.
-pub(super) const COLD_ANSWER: Duration =
-    Duration::from_millis(LOCK_MS as u64).saturating_add(GRACE);
-/// More than there are different statements.
-const MAX_STATEMENTS: usize = 512;
+/// The same where whatever is written next waits.
+pub(super) const WRITTEN: Duration = Duration::from_secs(12);
 /// The oldest server that is understood.
 pub(super) const OLDEST_SERVER: u32 = 130_000;
 
@@ -51,7 +48,7 @@ pub(super) type Pump = Connection<Box<dyn Wire>, NoTlsStream>;
 /// A connection to the server.
 pub(super) struct Link {
     client: Client,
-    statements: RefCell<FxHashMap<String, Statement>>,
+    statements: Statements<Statement>,
     version: u32,
     /// For how long an answer is waited for, if not for ever.
     patience: Cell<Option<Duration>>,
@@ -143,7 +140,7 @@ async fn reach(
     let (client, mut pump) = config.connect_raw(wire, NoTls).await.map_err(Fault::from)?;
     let link = Link {
         client,
-        statements: RefCell::default(),
+        statements: Statements::default(),
         version: version(&pump),
         patience: Cell::default(),
     };
@@ -218,16 +215,22 @@ impl Link {
 
     /// Prepares a statement, once.
     pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Fault> {
-        if let Some(statement) = self.statements.borrow().get(sql) {
-            return Ok(statement.clone());
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement);
         }
         let statement = self.heard(self.client.prepare(sql)).await?;
-        let mut statements = self.statements.borrow_mut();
-        if statements.len() >= MAX_STATEMENTS {
-            statements.clear();
-        }
-        statements.insert(sql.to_owned(), statement.clone());
+        self.statements.keep(sql, statement.clone());
         Ok(statement)
+    }
+
+    /// Prepares statements that are to be sent in one go. One that had to be prepared on the way would be sent
+    /// after the commit that it belongs to.
+    pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), Fault> {
+        self.statements.make_room(statements.len());
+        for sql in statements {
+            self.statement(sql).await?;
+        }
+        Ok(())
     }
 
     /// Rows.

@@ -61,6 +61,7 @@ mod scene;
 mod schema;
 mod session;
 mod settings;
+mod statements;
 mod store;
 mod tally;
 mod tether;

@@ -60,6 +60,8 @@ impl Day {
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     known: FxHashSet<Day>,
+    /// Those of them that nobody sees before the commit.
+    made: Vec<Day>,
 }
 
 impl Partitions {
@@ -83,13 +85,27 @@ impl Partitions {
                 make_one(link, table, day).await?;
             }
             self.known.insert(day);
+            self.made.push(day);
         }
         Ok(())
     }
 
-    /// Some may have been dropped, or never came to be.
+    /// What was made is committed.
+    pub(super) fn settle(&mut self) {
+        self.made.clear();
+    }
+
+    /// What was made is rolled back.
+    pub(super) fn undo(&mut self) {
+        for day in self.made.drain(..) {
+            self.known.remove(&day);
+        }
+    }
+
+    /// Some may have been dropped.
     pub(super) fn forget(&mut self) {
         self.known.clear();
+        self.made.clear();
     }
 }
 

@@ -9,11 +9,13 @@ use super::fault::Fault;
 pub(super) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
 /// Statements in order: all are sent before the first is answered. Ends when all are answered, with what
-/// the first that failed failed with; the others failed because of it.
+/// the first that failed failed with; the others failed because of it. If one cannot even be sent, nothing
+/// after it is: least of all a commit of the others.
 #[derive(Default)]
 pub(super) struct Pipeline<'a> {
     steps: Vec<Option<Step<'a>>>,
     fault: Option<(usize, Fault)>,
+    sent: bool,
 }
 
 impl<'a> Pipeline<'a> {
@@ -28,8 +30,13 @@ impl Future for Pipeline<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let this = &mut *self;
+        let sending = !std::mem::replace(&mut this.sent, true);
         let mut waits = false;
         for (place, slot) in this.steps.iter_mut().enumerate() {
+            if sending && this.fault.is_some() {
+                *slot = None;
+                continue;
+            }
             let Some(step) = slot else { continue };
             match step.as_mut().poll(context) {
                 Poll::Pending => waits = true,
@@ -50,5 +57,46 @@ impl Future for Pipeline<'_> {
             None => Ok(()),
             Some((_, fault)) => Err(fault),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::task::Waker;
+
+    /// A step that is answered at the second look, and fails at the first if it cannot be sent.
+    async fn step(sent: &RefCell<Vec<u8>>, name: u8, fits: bool) -> Result<(), Fault> {
+        if !fits {
+            return Err(Fault::Unreadable(name.to_string()));
+        }
+        sent.borrow_mut().push(name);
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_not_left_out_of_what_is_committed() {
+        let sent: RefCell<Vec<u8>> = RefCell::default();
+        for (unfit, expected) in [(9, vec![1, 2, 3, 4]), (3, vec![1, 2]), (1, vec![])] {
+            sent.borrow_mut().clear();
+            let mut pipeline = Pipeline::default();
+            for name in 1..=4 {
+                pipeline.then(step(&sent, name, name != unfit));
+            }
+            let mut pipeline = Box::pin(pipeline);
+            let mut context = Context::from_waker(Waker::noop());
+            let mut looks = 0;
+            let ended = loop {
+                looks += 1;
+                assert!(looks < 9, "it ends");
+                if let Poll::Ready(ended) = pipeline.as_mut().poll(&mut context) {
+                    break ended;
+                }
+            };
+            assert_eq!(ended.is_ok(), unfit == 9);
+            assert_eq!(*sent.borrow(), expected);
+        }
     }
 }

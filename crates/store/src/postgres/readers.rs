@@ -233,7 +233,7 @@ impl Desk {
             if job
                 .run(link)
                 .await
-                .is_some_and(|verdict| verdict == Verdict::Lost)
+                .is_some_and(|verdict| matches!(verdict, Verdict::Lost | Verdict::Unprepared))
             {
                 connector.drop_link();
             }

@@ -14,7 +14,7 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, most, ms, parse};
+use super::columns::{Code, Id, at, most, ms, parse, word};
 use super::directory::{cut, live_tenant, one_more};
 use super::events::read_list;
 use super::fault::Fault;
@@ -463,16 +463,19 @@ fn read(row: &Row) -> Result<Replay, Fault> {
     let time = |column: usize| row.get::<_, Option<i64>>(column).map(at);
     let endpoint: Option<Id> = row.get(4);
     let event_type: Option<&str> = row.get(5);
-    let kind: Option<Code<FailureKind>> = row.try_get(6)?;
+    let kind = match row.get::<_, Option<i16>>(6) {
+        Some(_) => Some(word::<FailureKind>(row, 6)?),
+        None => None,
+    };
     Ok(Replay {
         id: ReplayId(row.get::<_, Id>(0).0),
         tenant: parse(row.get(1))?,
-        status: row.try_get::<_, Code<ReplayStatus>>(2)?.0,
+        status: word(row, 2)?,
         filter: ReplayFilter {
-            scope: row.try_get::<_, Code<ReplayScope>>(3)?.0,
+            scope: word(row, 3)?,
             endpoint: endpoint.map(|id| EndpointId(id.0)),
             event_type: event_type.map(parse).transpose()?,
-            error_kind: kind.map(|kind| kind.0),
+            error_kind: kind,
             since: time(7),
             until: time(8),
         },

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 
 use super::changelog;
-use super::columns::{Code, Id, from_json, parse};
+use super::columns::{Id, from_json, parse, word};
 use super::fault::Fault;
 use super::link::Link;
 use crate::{Change, StoreSettings};
@@ -92,6 +92,11 @@ impl Routes {
         self.stale = true;
     }
 
+    /// Nothing of it can be relied upon: the server may be another one, which never had what was read.
+    pub(super) fn forget(&mut self) {
+        self.known = None;
+    }
+
     /// Reads what has changed. What is read may be newer than its number, never older.
     pub(super) async fn catch_up(
         &mut self,
@@ -104,9 +109,9 @@ impl Routes {
         let last: i64 = row.get(0);
         match self.known {
             Some(known) if known == last => {}
-            Some(known) if last - known <= changelog::MAX_CHANGES => {
+            Some(known) if (1..=changelog::MAX_CHANGES).contains(&(last - known)) => {
                 let touched = touched(link, known, last).await?;
-                self.reload(link, settings, Some(touched)).await?;
+                self.reload(link, settings, touched).await?;
             }
             Some(_) | None => self.reload(link, settings, None).await?,
         }
@@ -169,14 +174,17 @@ impl Routes {
     }
 }
 
-/// The tenants that changes are about.
-async fn touched(link: &Link, known: i64, last: i64) -> Result<Vec<String>, Fault> {
+/// The tenants that changes are about. Nothing if not all of the changes are there any more.
+async fn touched(link: &Link, known: i64, last: i64) -> Result<Option<Vec<String>>, Fault> {
     let rows = link
         .query(
             "SELECT kind, id FROM changes WHERE no > $1 AND no <= $2",
             &[&known, &last],
         )
         .await?;
+    if rows.len() as i64 != last - known {
+        return Ok(None);
+    }
     let mut tenants: FxHashSet<String> = FxHashSet::default();
     let mut endpoints: Vec<Id> = Vec::new();
     for row in &rows {
@@ -198,7 +206,7 @@ async fn touched(link: &Link, known: i64, last: i64) -> Result<Vec<String>, Faul
             .await?;
         tenants.extend(rows.iter().map(|row| row.get::<_, String>(0)));
     }
-    Ok(tenants.into_iter().collect())
+    Ok(Some(tenants.into_iter().collect()))
 }
 
 fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<Route, Fault> {
@@ -206,7 +214,7 @@ fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<
     Ok(Route {
         no: row.get(1),
         id: EndpointId(row.get::<_, Id>(2).0),
-        standing: row.get::<_, Code<Standing>>(3).0,
+        standing: word(row, 3)?,
         patterns: read_patterns(row.get(4))?,
         give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
     })

@@ -6,7 +6,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, from_json, ms, to_json};
+use super::columns::{Code, Id, at, from_json, ms, to_json, word};
 use super::fault::Fault;
 use super::link::Link;
 use super::scene::Scene;
@@ -48,7 +48,7 @@ impl DeliveryRow {
 
 /// Reads a delivery from a row that begins with [`WAITING`] or [`ENDED`].
 pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
-    let status = row.get::<_, Code<RowStatus>>(11).0;
+    let status = word(row, 11)?;
     let facts = Facts {
         id: DeliveryId(row.get::<_, Id>(0).0),
         event: EventId(row.get::<_, Id>(1).0),
@@ -68,18 +68,20 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
             None => Vec::new(),
         },
     };
-    let turn = || Turn {
-        at: at(row.get(16)),
-        trigger: row.get::<_, Code<Trigger>>(17).0,
+    let turn = || -> Result<Turn, Fault> {
+        Ok(Turn {
+            at: at(row.get(16)),
+            trigger: word::<Trigger>(row, 17)?,
+        })
     };
     let ended = || at(row.get(18));
     let state = match status {
-        RowStatus::Pending => State::Pending(turn()),
-        RowStatus::Retrying => State::Retrying(turn()),
+        RowStatus::Pending => State::Pending(turn()?),
+        RowStatus::Retrying => State::Retrying(turn()?),
         RowStatus::Succeeded => State::Succeeded { at: ended() },
         RowStatus::Failed => State::Failed {
             at: ended(),
-            reason: row.get::<_, Code<DeadReason>>(19).0,
+            reason: word(row, 19)?,
         },
         RowStatus::Cancelled => State::Cancelled { at: ended() },
     };

@@ -66,6 +66,8 @@ pub(super) struct Effects {
     pub(super) changes: Vec<Change>,
     /// What is due.
     pub(super) work: Work,
+    /// How far tidying has come, if this was a step of it.
+    pub(super) tidied_up_to: Option<Option<Id>>,
 }
 
 /// Checks what a transaction relies on.
@@ -171,18 +173,32 @@ impl Scene {
     /// The transaction is committed.
     pub(super) fn keep(&mut self) {
         let effects = std::mem::take(&mut self.effects);
+        self.partitions.settle();
         if !effects.changes.is_empty() {
             self.routes.mark_stale();
         }
         for (endpoint, due) in effects.work.iter() {
             self.floors.lower(endpoint, due);
         }
+        if let Some(up_to) = effects.tidied_up_to {
+            self.memory.tidied_up_to = up_to;
+        }
+    }
+
+    /// There is another connection, and perhaps another server, to which not all was carried over that the
+    /// last one had: what was read before counts for nothing. And what was committed while nobody heard of it
+    /// is found again.
+    pub(super) fn start_over(&mut self) {
+        self.routes.forget();
+        self.numbers.clear();
+        self.leads = (0, 0);
+        self.partitions.forget();
+        self.floors.forget();
     }
 
     /// The transaction is rolled back.
     pub(super) fn forget(&mut self) {
         self.effects = Effects::default();
-        self.partitions.forget();
-        self.memory = Memory::default();
+        self.partitions.undo();
     }
 }

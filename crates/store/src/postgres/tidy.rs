@@ -45,7 +45,7 @@ pub(super) async fn step(
     if let Some(day) = large.filter(|day| day.first_id() <= above.saturating_add(1)) {
         let step = tidy_days::step(scene, now, retention, day).await?;
         if step.over {
-            scene.memory.tidied_up_to = Some(Id(day.next().first_id() - 1));
+            scene.effects.tidied_up_to = Some(Some(Id(day.next().first_id() - 1)));
         }
         return Ok(Tidied {
             events: step.events,
@@ -63,7 +63,7 @@ pub(super) async fn step(
         remove_replays(scene, now, retention).await?;
         tidy_days::drop_empty(scene, now).await?;
     }
-    scene.memory.tidied_up_to = up_to;
+    scene.effects.tidied_up_to = Some(up_to);
     Ok(Tidied {
         events: removed,
         more: up_to.is_some(),

@@ -20,8 +20,9 @@ use super::schema::lock;
 use super::tidy::{remember, remove_deliveries, retentions};
 use crate::Retention;
 
-/// How long dropping waits for those who read. Everybody else waits behind it.
-const DROP_LOCK_MS: u32 = 1_000;
+/// How long dropping waits for those who read. Everybody else waits behind it, so not even for as long as
+/// the server takes to look for a deadlock.
+const DROP_LOCK_MS: u32 = 250;
 /// How many idempotency keys go in one step.
 const KEYS_AT_ONCE: i64 = 20_000;
 /// So many events are counted one by one.
@@ -254,12 +255,13 @@ async fn count_events(link: &Link, day: Day) -> Result<usize, Fault> {
     })
 }
 
-/// Keeps everybody from writing in a day's partitions until the commit.
+/// Keeps everybody from writing in a day's partitions until the commit, and from relying on what is there:
+/// a replay holds the events that it makes deliveries of.
 async fn hold(link: &Link, day: Day) -> Result<(), Fault> {
     link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
         .await?;
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
-    link.batch(&format!("LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE"))
+    link.batch(&format!("LOCK TABLE {names} IN EXCLUSIVE MODE"))
         .await
 }
 

@@ -6,6 +6,7 @@ use posthaste_core::id::{EndpointId, EventId};
 use posthaste_core::lane::Fetched;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::columns::{Id, at, most, ms};
 use super::contents::Contents;
@@ -20,6 +21,8 @@ use crate::Content;
 const MAX_PASSED_OVER: usize = 4_096;
 /// A fetch brings the contents of so many of its deliveries; more are not sent at once.
 const MAX_CONTENTS: usize = 256;
+/// And no more bytes than this. What is larger is read by itself when it is sent.
+const MAX_CONTENT_BYTES: i64 = 4 * 1_024 * 1_024;
 
 /// Every endpoint for which something waits, and when the earliest of it is due: one step in the index for
 /// each.
@@ -176,11 +179,15 @@ async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> 
             missing.push(Id(event.0));
         }
     }
-    if missing.is_empty() {
+    let (Some(first), Some(last)) = (missing.iter().min(), missing.iter().max()) else {
         return Ok(());
-    }
-    let sql = "SELECT id, created_at, type, content_type, payload FROM events WHERE id = ANY ($1)";
-    for row in &link.query(sql, &[&missing]).await? {
+    };
+    // Payloads are not read to know how long they are.
+    let sql = "SELECT id, created_at, type, content_type, payload FROM (SELECT id, created_at, type, \
+         content_type, payload, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
+         WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";
+    let given: [&(dyn ToSql + Sync); 4] = [&missing, first, last, &MAX_CONTENT_BYTES];
+    for row in &link.query(sql, &given).await? {
         contents.keep(EventId(row.get::<_, Id>(0).0), read_content(row, 1)?);
     }
     Ok(())

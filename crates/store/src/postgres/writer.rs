@@ -5,10 +5,13 @@
 //! next group gathers. Then it hands over what was accepted, and answers.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
-use super::link::{COLD_ANSWER, Connector};
+use super::link::{Connector, WRITTEN};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
@@ -16,6 +19,8 @@ use crate::{HandOver, StoreError};
 
 /// How often something is done again because somebody was in the way.
 pub(super) const MAX_TRIES: usize = 10;
+/// After so long nothing is done again, for everybody else waits behind it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the task owns.
 pub(super) struct Writer {
@@ -56,20 +61,18 @@ impl Writer {
         let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
             self.scene.link = link;
-            // What was committed while nobody heard of it is found again.
-            self.scene.routes.mark_stale();
-            self.scene.partitions.forget();
-            self.scene.floors.forget();
+            self.scene.start_over();
         }
         Ok(())
     }
 
     async fn write_cold(&mut self, mut cold: Box<dyn Cold>) {
+        let until = Instant::now() + PATIENCE;
         for tried in 1..=MAX_TRIES {
             if let Err(why) = self.connect().await {
                 return cold.answer(Err(why));
             }
-            self.scene.link.wait_for(COLD_ANSWER);
+            self.scene.link.wait_for(WRITTEN);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();
@@ -90,11 +93,13 @@ impl Writer {
                 | Verdict::Outdated
                 | Verdict::Duplicate
                 | Verdict::NoPartition
-                    if tried < MAX_TRIES => {}
+                | Verdict::Unprepared
+                    if tried < MAX_TRIES && Instant::now() < until => {}
                 Verdict::InTheWay
                 | Verdict::Outdated
                 | Verdict::Duplicate
                 | Verdict::NoPartition
+                | Verdict::Unprepared
                 | Verdict::Superseded
                 | Verdict::Lost
                 | Verdict::Guilty => return cold.answer(Err(fault.into_store_error())),
@@ -106,7 +111,11 @@ impl Writer {
     pub(super) async fn roll_back(&mut self, fault: &Fault) {
         self.scene.forget();
         let verdict = fault.verdict();
-        let lost = verdict == Verdict::Lost || self.scene.link.batch("ROLLBACK").await.is_err();
+        if verdict == Verdict::NoPartition {
+            self.scene.partitions.forget();
+        }
+        let unfit = matches!(verdict, Verdict::Lost | Verdict::Unprepared);
+        let lost = unfit || self.scene.link.batch("ROLLBACK").await.is_err();
         if lost {
             tracing::warn!(%fault, "the connection to the database is lost");
             self.connector.drop_link();

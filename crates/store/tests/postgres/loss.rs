@@ -4,12 +4,13 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use posthaste_core::id::EndpointId;
 use posthaste_store::postgres::{Dial, Dialled, Pauses, Place, Tls, Wire};
-use posthaste_store::{Store, StoreError};
+use posthaste_store::{Insertion, Store, StoreError};
 use tokio::task::AbortHandle;
 
 use crate::engines::{Database, PlainDial, settings};
-use crate::given::{HERE, NOW, Node, event, node_with, run};
+use crate::given::{HERE, NOW, Node, endpoint, event, node_with, run};
 
 /// A way to the server that can be cut.
 #[derive(Default)]
@@ -124,4 +125,28 @@ fn a_connection_that_the_server_ends_comes_back_by_itself() {
         node.accept(event(None));
     }
     assert_eq!(node.hand.take().len(), 3);
+}
+
+/// Another server took over, and what the last one was told in its last moment was not carried over to it.
+#[test]
+fn what_a_server_never_had_is_not_routed_by() {
+    let database = Database::create();
+    let (node, cable) = by_cable(&database);
+    node.furnish();
+    let other = EndpointId(2);
+    let made = run(node.store.create_endpoint(NOW, endpoint(other), 99));
+    assert_eq!(made, Ok(Insertion::Created));
+    assert_eq!(node.accept(event(None)).event.deliveries.len(), 2);
+    cable.cut();
+    database.run(
+        "DELETE FROM healths WHERE endpoint_no = (SELECT max(no) FROM endpoints); \
+         DELETE FROM endpoints WHERE no = (SELECT max(no) FROM endpoints); \
+         DELETE FROM changes WHERE no = (SELECT last_change FROM directory); \
+         UPDATE directory SET last_change = last_change - 1, last_no = last_no - 1",
+    );
+    cable.mend();
+    await_recovery(&node);
+    let deliveries = node.accept(event(None)).event.deliveries;
+    let endpoints: Vec<EndpointId> = deliveries.iter().map(|it| it.endpoint).collect();
+    assert_eq!(endpoints, [HERE]);
 }

@@ -8,6 +8,8 @@
 mod engines;
 mod given;
 
+mod later;
 mod loss;
 mod nodes;
 mod opening;
+mod patience;

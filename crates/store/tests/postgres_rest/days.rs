@@ -5,7 +5,7 @@ use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
 use posthaste_store::{
     Counts, DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope, ReplayStatus,
-    Store,
+    Retention, Store,
 };
 
 use crate::given::{DAY, Given, HOUR, at, id, keyed, run};
@@ -225,4 +225,53 @@ fn empty_days_leave_nothing_behind() {
     // A clock that goes back far finds room all the same.
     given.send(at(2 * DAY));
     assert_eq!(events(&given), 1);
+}
+
+/// A replay that has found its event, and is about to make a delivery of it, while its day is dropped.
+#[test]
+fn a_day_that_somebody_relies_on_stays() {
+    let given = large();
+    let sent = given.send(at(HOUR));
+    given.answer(sent.deliveries[0].id, at(HOUR), 200);
+    given.add_endpoint(2, "acme");
+    let replay = "BEGIN; SELECT 1 FROM events FOR KEY SHARE; \
+         INSERT INTO added SELECT v.id, e.no, gen_random_uuid() FROM events v, endpoints e \
+         WHERE e.no = (SELECT max(no) FROM endpoints); \
+         INSERT INTO waiting SELECT a.delivery_id, a.event_id, a.endpoint_no, d.tenant_no, d.created_at, \
+         d.first_due, d.first_due, d.give_up_at, NULL, NULL, 0, 0, 0, 0, NULL, d.type FROM added a, ended d; \
+         DO $$ BEGIN LOOP EXIT WHEN EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND database = \
+         (SELECT oid FROM pg_database WHERE datname = current_database())); \
+         PERFORM pg_sleep(0.005); END LOOP; END $$; COMMIT";
+    let database = given.database.clone();
+    let replaying = std::thread::spawn(move || database.run(replay));
+    let holds = "SELECT count(*) FROM pg_locks WHERE relation = 'waiting'::regclass \
+                 AND mode = 'RowExclusiveLock' AND granted";
+    while given.count(holds) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0);
+    replaying.join().expect("it commits");
+    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0);
+    assert_eq!(events(&given), 1);
+    assert_eq!(given.count("SELECT count(*) FROM waiting"), 1);
+}
+
+#[test]
+fn a_round_goes_on_where_it_was_though_others_fail_meanwhile() {
+    let given = Given::acme();
+    given.add_tenant("patient", Some(Span::from_days(900)));
+    given.accept(at(HOUR), crate::given::event("patient"));
+    let old = given.send(at(2 * HOUR));
+    given.answer(old.deliveries[0].id, at(2 * HOUR), 200);
+    let retention = Retention {
+        default: KEEP,
+        step: 1,
+    };
+    let step = || run(given.store.tidy(at(90 * DAY), retention)).expect("it tidies");
+    assert_eq!(step().events, 0, "the patient one's comes first");
+    // Another node has taken a key that this one does not know of, and so what it writes is rolled back.
+    let another = given.another(9);
+    another.accept(at(90 * DAY), keyed("acme", "twice"));
+    given.accept(at(90 * DAY), keyed("acme", "twice"));
+    assert_eq!(step().events, 1);
 }

@@ -1,0 +1,63 @@
+//! How often something is tried again, and when it is given up.
+
+use posthaste_store::{Store, StoreError};
+
+use crate::engines::Database;
+use crate::given::{NOW, event, node, run};
+
+#[test]
+fn who_is_in_the_way_of_all_is_not_tried_again_with_each() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    // A sequence counts what is rolled back, too. While the first is tried, the others gather.
+    database.run(
+        "CREATE SEQUENCE tries; \
+         CREATE FUNCTION stand_in_the_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         PERFORM nextval('tries'), pg_sleep(0.02); \
+         RAISE EXCEPTION 'somebody holds it' USING ERRCODE = '55P03'; END $$; \
+         CREATE TRIGGER in_the_way BEFORE INSERT ON events FOR EACH STATEMENT \
+         EXECUTE FUNCTION stand_in_the_way()",
+    );
+    let answers: Vec<_> = (0..40)
+        .map(|_| node.store.accept(NOW, vec![event(None)]))
+        .collect();
+    for answer in answers {
+        assert!(matches!(run(answer), Err(StoreError::Unavailable(_))));
+    }
+    let tries: u32 = database.run("SELECT last_value FROM tries")[0]
+        .parse()
+        .expect("a number");
+    assert!(tries <= 100, "{tries} tries");
+    database.run("DROP TRIGGER in_the_way ON events");
+    node.accept(event(None));
+}
+
+#[test]
+fn a_directory_that_never_rests_is_held_still() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    // Whoever does not hold the directory finds that it has changed.
+    database.run(
+        "CREATE OR REPLACE FUNCTION guard(known bigint, me bigint, held smallint[], epochs bigint[]) \
+         RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+         IF known IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' \
+         AND pid = pg_backend_pid() AND granted) THEN \
+         RAISE EXCEPTION 'the directory has changed' USING ERRCODE = 'PH001'; END IF; END $$",
+    );
+    assert!(node.accept(event(None)).fresh);
+    assert_eq!(node.hand.take().len(), 1);
+}
+
+#[test]
+fn statements_that_are_lost_are_prepared_anew() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    node.accept(event(None));
+    // What a statement answers has another form from now on, as after a migration.
+    database.run("ALTER TABLE tenants ALTER COLUMN policy TYPE varchar");
+    database.run("UPDATE directory SET last_change = last_change + 100000");
+    assert!(node.accept(event(None)).fresh);
+}
