@@ -13,8 +13,8 @@
 //!    of any machine, decides who owns what.
 //! 3. **In good order.** A shard that is given up in peace is given up when nothing of it is under way, and
 //!    is somebody else's at once.
-//! 4. **Nothing unheard for long.** What another node put on disk or changed is told within a second,
-//!    even if a notice was lost.
+//! 4. **Nothing unheard for long.** What another node changed is told within a second, and what it put on
+//!    disk within five, even if every notice was lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
