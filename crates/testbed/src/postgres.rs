@@ -43,6 +43,24 @@ pub struct PrivatePostgres {
 impl PrivatePostgres {
     /// Starts one that does not sync to the disk, with these settings besides, such as `("fsync", "on")`.
     pub fn start(settings: &[(&str, &str)]) -> PrivatePostgres {
+        PrivatePostgres::start_with(settings, &[])
+    }
+
+    /// Starts one that speaks TLS, with a certificate and its key in PEM.
+    pub fn start_with_tls(certificate: &str, key: &str) -> PrivatePostgres {
+        let settings = [
+            ("ssl", "on"),
+            ("ssl_cert_file", "certificate.pem"),
+            ("ssl_key_file", "key.pem"),
+        ];
+        PrivatePostgres::start_with(
+            &settings,
+            &[("certificate.pem", certificate), ("key.pem", key)],
+        )
+    }
+
+    /// Starts one with these settings, and these files beside its data.
+    fn start_with(settings: &[(&str, &str)], files: &[(&str, &str)]) -> PrivatePostgres {
         let programs = Programs::find();
         let home = tempfile::Builder::new()
             .prefix("posthaste-testbed-")
@@ -51,6 +69,14 @@ impl PrivatePostgres {
             .expect("a directory");
         programs.hand_over(home.path());
         init(&programs, home.path());
+        for (name, text) in files {
+            let path = home.path().join("data").join(name);
+            std::fs::write(&path, text).expect("a file can be written");
+            // A key that others can read is refused.
+            let own = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&path, own).expect("it is ours");
+            programs.hand_over(&path);
+        }
         let guard = guard(&programs, home.path());
         let settings = settings
             .iter()

@@ -9,3 +9,4 @@ mod asked;
 mod pair;
 mod roles;
 mod start;
+mod tls;

@@ -7,10 +7,10 @@ use tempfile::TempDir;
 
 use crate::pair::Pair;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_posthaste");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_posthaste");
 
 /// How a program ended, and what it said.
-fn failing(arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = without_settings(Command::new(PROGRAM));
     command.args(arguments).current_dir(home.path());
