@@ -84,7 +84,7 @@ struct Inner {
     closed: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Letter {
     receiver: NodeNo,
     reference: i64,
