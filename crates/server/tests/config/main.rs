@@ -306,7 +306,10 @@ fn every_mistake_is_told_at_once_with_its_place() {
              [retry_policy]\n\
              backoff = { kind = 'fixed', interval = 'soon' }\n",
         )
-        .variable("POSTHASTE_STORE", "postgres://u:hunter2@db/posthaste")
+        .variable(
+            "POSTHASTE_STORE",
+            "postgres://u:hunter2@db/posthaste?sslmode=perhaps",
+        )
         .variable("POSTHASTE_ALLOW_HTTP", "yes")
         .variable("POSTHASTE_LIMITS_CONNECTIONS", "0")
         .variable(
@@ -333,7 +336,7 @@ fn every_mistake_is_told_at_once_with_its_place() {
             "FILE line 2, listenn: ",
             "is not a known field; known here: listen,",
         ),
-        ("POSTHASTE_STORE: ", "not in this version"),
+        ("POSTHASTE_STORE: ", "verify-full"),
         ("POSTHASTE_ALLOW_HTTP: ", "must be true or false"),
         (
             "POSTHASTE_RETRY_POLICY, max_attempts: ",
