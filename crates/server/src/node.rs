@@ -23,7 +23,7 @@ use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{
-    ApiKey, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
+    ApiKey, Endpoint, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ use crate::housekeeping;
 use crate::observe::Observatory;
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
-use crate::vault::{KeySource, Vault, VaultError};
+use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
 /// The id of the first admin key on a store that nodes share.
 const FIRST_SHARED_KEY: KeyId = KeyId(1);
@@ -93,6 +93,20 @@ pub enum StartError {
     /// The master keys cannot be had.
     #[error(transparent)]
     Vault(#[from] VaultError),
+    /// The nodes on this store use a master key that this one was not given.
+    #[error(
+        "this database holds what was sealed with {}, and this node does not have it: give every node the same POSTHASTE_MASTER_KEY (or --master-key-file)",
+        in_use.map_or("a master key".to_owned(), |id| format!("the master key {id}"))
+    )]
+    NoMasterKey {
+        /// Its name, if that is known.
+        in_use: Option<MasterKeyId>,
+    },
+    /// What they sealed does not open with the keys that were given.
+    #[error(
+        "{0}; give every node of this database the same POSTHASTE_MASTER_KEY (or --master-key-file)"
+    )]
+    OtherMasterKey(VaultError),
     /// The store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -385,26 +399,69 @@ impl Opening<'_> {
 }
 
 /// The vault of nodes that share a store. Without a configured key they share one that is kept in it; with
-/// one, what was sealed before it was configured still opens.
+/// one, what was sealed before it was configured still opens. A node that cannot open what the others
+/// seal must not begin: it would own endpoints to which it can send nothing, and seal what they cannot open.
 async fn shared_vault(
     store: &PostgresStore,
     configured: Option<Vault>,
 ) -> Result<Vault, StartError> {
+    let sealed = any_endpoint(store).await?;
     let kept = store.shared_master_keys().await?;
-    let text = match (configured, kept) {
-        (Some(vault), None) => return Ok(vault),
-        (Some(vault), Some(older)) => return Ok(vault.and_opens_with(&older, IN_STORE)?),
-        (None, Some(text)) => text,
-        (None, None) => store.offer_master_keys(Vault::fresh_text()).await?,
+    let vault = match (configured, kept) {
+        (Some(vault), None) => vault,
+        (Some(vault), Some(older)) => vault.and_opens_with(&older, IN_STORE)?,
+        (None, Some(text)) => kept_vault(text)?,
+        (None, None) => {
+            let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
+            if in_use.is_some() || sealed.is_some() {
+                return Err(StartError::NoMasterKey { in_use });
+            }
+            kept_vault(store.offer_master_keys(Vault::fresh_text()).await?)?
+        }
     };
+    if let Some(endpoint) = sealed {
+        vault
+            .reseal_endpoint(&endpoint)
+            .map_err(StartError::OtherMasterKey)?;
+    }
+    let known: Vec<u32> = vault.key_ids().map(MasterKeyId::number).collect();
+    let used = store.use_master_key(known.clone()).await?;
+    if !known.contains(&used) {
+        let in_use = Some(MasterKeyId::numbered(used));
+        return Err(StartError::NoMasterKey { in_use });
+    }
+    Ok(vault)
+}
+
+fn kept_vault(text: String) -> Result<Vault, VaultError> {
     tracing::warn!(
         "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
     );
-    let source = KeySource::Text {
+    Vault::open_or_create(KeySource::Text {
         text,
         origin: IN_STORE.to_owned(),
-    };
-    Ok(Vault::open_or_create(source)?)
+    })
+}
+
+/// Some endpoint, if there is one: what it holds was sealed with the key that is in use.
+async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreError> {
+    let mut before = None;
+    loop {
+        let tenants = store.tenants(PageRequest { limit: 100, before }).await?;
+        for tenant in tenants.items {
+            let one = PageRequest {
+                limit: 1,
+                before: None,
+            };
+            if let Some(row) = store.endpoints(tenant.id, one).await?.items.pop() {
+                return Ok(Some(row.endpoint));
+            }
+        }
+        before = tenants.next;
+        if before.is_none() {
+            return Ok(None);
+        }
+    }
 }
 
 /// Makes an admin key if there is none. Only its hash is stored.

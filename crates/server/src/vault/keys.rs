@@ -26,6 +26,18 @@ const ID_DOMAIN: &[u8] = b"posthaste master key id\n";
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MasterKeyId(pub(super) [u8; KEY_ID_BYTES]);
 
+impl MasterKeyId {
+    /// As a number, which is how a store keeps it.
+    pub fn number(self) -> u32 {
+        u32::from_be_bytes(self.0)
+    }
+
+    /// The id with this number.
+    pub fn numbered(number: u32) -> MasterKeyId {
+        MasterKeyId(number.to_be_bytes())
+    }
+}
+
 impl fmt::Display for MasterKeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", u32::from_be_bytes(self.0))

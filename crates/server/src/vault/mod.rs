@@ -219,6 +219,11 @@ impl Vault {
         self.keys[0].0
     }
 
+    /// Every key it opens with, the newest first.
+    pub fn key_ids(&self) -> impl Iterator<Item = MasterKeyId> {
+        self.keys.iter().map(|(id, _)| *id)
+    }
+
     /// Whether something was sealed with another key than the newest. Where nothing is sealed, nothing
     /// needs it.
     pub fn needs_resealing(&self, sealed: &[u8]) -> bool {

@@ -115,3 +115,31 @@ async fn without_a_configured_master_key_nodes_share_one() {
     let shown = |node: &Node| node.log().iter().any(|line| line.contains(ADMIN_KEY));
     assert!(!pair.nodes.iter().any(shown), "a key is in the log");
 }
+
+#[test]
+fn a_node_with_another_master_key_does_not_begin() {
+    let database = Database::fresh();
+    let home = tempfile::tempdir().expect("a directory");
+    let key = |name: &str, letter: &str| {
+        let path = home.path().join(name);
+        std::fs::write(&path, format!("{}=\n", letter.repeat(43))).expect("a file");
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, own).expect("it is ours");
+        path.display().to_string()
+    };
+    let (right, wrong) = (key("right.key", "A"), key("wrong.key", "E"));
+    let launch = Launch::new(PROGRAM, &database.url(), home.path());
+    let mut first = Node::start(&launch.with(&["--master-key-file", &right]));
+    let url = database.url();
+    let serve = ["serve", "--store", &url, "--listen", "127.0.0.1:0"];
+    for keys in [&["--master-key-file", &wrong][..], &[]] {
+        let (code, said) = failing(&[&serve[..], keys].concat());
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("POSTHASTE_MASTER_KEY"), "{said}");
+    }
+    assert_eq!(database.number("SELECT count(*) FROM vault"), 0);
+    assert!(first.stop().success());
+    let launch = Launch::new(PROGRAM, &url, home.path());
+    let mut again = Node::start(&launch.with(&["--master-key-file", &right]));
+    assert!(again.stop().success());
+}

@@ -224,12 +224,8 @@ impl FromStr for ServerUrl {
         if places.is_empty() {
             return Err(ServerUrlError::NoHost);
         }
-        let has_at = |place: &Place| match place {
-            Place::Tcp { host, .. } => host.contains('@'),
-            Place::Unix { .. } => false,
-        };
-        // What stands before the last one is part of a password, and hosts are shown.
-        if places.iter().any(has_at) {
+        // What stands before the last one is part of a password, and hosts and databases are shown.
+        if path.matches('@').count() > 1 {
             return Err(ServerUrlError::AmbiguousHost);
         }
         Ok(ServerUrl {
@@ -355,6 +351,7 @@ mod tests {
     fn no_part_of_a_password_is_taken_for_a_host() {
         for text in [
             "postgres://ada:hunter2@hunter3@db/hooks",
+            "postgres://ada:p@hunter/hun#ter@db/hooks",
             "postgres://ada:hun?ter2@db/hooks",
             "postgres://ada:hunter2@db:hunter3/hooks",
             "postgres://ada:hun/ter2@db/hooks",

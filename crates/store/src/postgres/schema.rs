@@ -32,6 +32,8 @@ pub(crate) mod meta {
     pub(crate) const COPIED_FROM: &str = "copied_from";
     /// All of it was copied.
     pub(crate) const COPY_DONE: &str = "copy_done";
+    /// The name of the master key that nodes seal with.
+    pub(crate) const MASTER_KEY: &str = "master_key";
     /// When somebody last asked whether writing works.
     pub(crate) const PROBED_AT: &str = "probed_at";
 }

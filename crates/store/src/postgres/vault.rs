@@ -1,12 +1,13 @@
 //! The master key that nodes share where none is configured.
 //!
 //! The store neither makes nor uses it: it keeps what the first node offers, and gives all of them the
-//! same.
+//! same. Of a key that is configured it keeps the name alone, so that no node seals with another.
 
 use super::fault::Fault;
 use super::link::Link;
 use super::readers::Pace;
 use super::scene::Scene;
+use super::schema::meta;
 use super::store::PostgresStore;
 use crate::Answer;
 
@@ -27,6 +28,35 @@ impl PostgresStore {
             kept.ok_or_else(|| Fault::Unreadable("the vault is empty".to_owned()))
         })
     }
+
+    /// The name of the master key that the nodes seal with, if one of them has said so.
+    pub fn master_key_in_use(&self) -> Answer<Option<u32>> {
+        self.read(Pace::Quick, async |link: &Link| in_use(link).await)
+    }
+
+    /// Says by name with which master keys this node opens, the newest first, and hears which is in use. If
+    /// the node knows that one, its newest is in use from now on.
+    pub fn use_master_key(&self, known: Vec<u32>) -> Answer<u32> {
+        self.write(async move |scene: &mut Scene| {
+            let newest = known.first().copied().map_or(0, i64::from);
+            // Whoever says so at the same time waits here for the first one's commit, and reads it.
+            let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+            let link = &scene.link;
+            link.execute(sql, &[&meta::MASTER_KEY, &newest]).await?;
+            let used = in_use(link).await?;
+            let used = used.ok_or_else(|| Fault::Unreadable("no master key".to_owned()))?;
+            if known.contains(&used) && i64::from(used) != newest {
+                scene.set_number(meta::MASTER_KEY, newest).await?;
+            }
+            Ok(used)
+        })
+    }
+}
+
+async fn in_use(link: &Link) -> Result<Option<u32>, Fault> {
+    let sql = "SELECT value FROM meta WHERE name = $1";
+    let row = link.query_opt(sql, &[&meta::MASTER_KEY]).await?;
+    Ok(row.map(|row| row.get::<_, i64>(0) as u32))
 }
 
 async fn kept(link: &Link) -> Result<Option<String>, Fault> {
