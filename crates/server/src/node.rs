@@ -405,14 +405,15 @@ async fn shared_vault(
     store: &PostgresStore,
     configured: Option<Vault>,
 ) -> Result<Vault, StartError> {
+    // In this order: who seals, or says that a key is in use, has offered it before.
     let sealed = any_endpoint(store).await?;
+    let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
     let kept = store.shared_master_keys().await?;
     let vault = match (configured, kept) {
         (Some(vault), None) => vault,
         (Some(vault), Some(older)) => vault.and_opens_with(&older, IN_STORE)?,
         (None, Some(text)) => kept_vault(text)?,
         (None, None) => {
-            let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
             if in_use.is_some() || sealed.is_some() {
                 return Err(StartError::NoMasterKey { in_use });
             }
