@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod layer;
+mod pages;
 mod read;
 mod role;
 mod secret;

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::door::HOME;
 use super::page::{Done, Page, Tab};
-use super::{Answer, Dashboard, answer, layout, visit};
+use super::{Answer, Dashboard, Site, answer, layout, visit};
 use crate::api::problem::Problem;
 
 /// The page that asks for a key, or what comes of giving one.
@@ -25,7 +25,7 @@ pub(super) async fn answer(
         let done = Done::read(given("done"));
         let page = page(given("next"), None);
         return Ok(answer::html(
-            &layout::bare_with(dashboard, &page, done),
+            &layout::bare_with(dashboard, Site::Dashboard, &page, done),
             StatusCode::OK,
         ));
     }

@@ -8,8 +8,8 @@ use posthaste_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Dashboard;
 use super::door::{Door, Visitor};
+use super::{Dashboard, Site};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
 use crate::api::inside::Asked;
@@ -67,12 +67,17 @@ impl Visit {
         }
     }
 
+    /// Which site they are on.
+    pub(super) fn site(&self) -> Site {
+        match self.visitor.door {
+            Door::Portal { .. } => Site::Portal,
+            Door::Session { .. } | Door::Key => Site::Dashboard,
+        }
+    }
+
     /// Whether the visitor came by a link to a portal.
     pub(super) fn is_portal(&self) -> bool {
-        match self.visitor.door {
-            Door::Portal { .. } => true,
-            Door::Session { .. } | Door::Key => false,
-        }
+        self.site() == Site::Portal
     }
 
     /// A link to a page of the whole site, such as `/tenants`.
