@@ -10,6 +10,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use maud::html;
 use posthaste_core::id::TenantId;
+use posthaste_store::Via;
 
 use super::door::{self, Door, HOME, PORTAL, Visitor};
 use super::form::Form;
@@ -19,6 +20,7 @@ use super::visit::{self, Visit, escaped, no_such_page};
 use super::{Answer, Dashboard, Site, layout, live, sign_in};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
+use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 
 /// Answers a request below `/dashboard` or `/portal`.
@@ -122,6 +124,10 @@ async fn go(
         None => Reach::Everything,
         Some(_) => Reach::Tenant,
     };
+    let via = match visitor.door {
+        Door::Portal { .. } => Via::Portal,
+        Door::Session { .. } | Door::Key => Via::Page,
+    };
     let mut visit = Visit {
         dashboard: dashboard.clone(),
         visitor: Arc::new(visitor),
@@ -129,6 +135,7 @@ async fn go(
         names: Vec::new(),
         path: request.uri().path().to_owned(),
         query: visit::read_query(request.uri()),
+        origin: Origin::of_page(via, request.headers(), request.extensions()),
         now: dashboard.app.clock.wall(),
     };
     let method = request.method().clone();

@@ -49,6 +49,7 @@ use http::{Request, Response};
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::App;
+use crate::api::pace::Meter;
 
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
 
@@ -62,6 +63,8 @@ pub struct Dashboard {
     /// What the dashboard looks like. The portal's is in the settings.
     brand: Brand,
     assets: assets::Assets,
+    /// How many wrong keys were given lately.
+    wrong_keys: Meter,
     live: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
 }
@@ -78,6 +81,7 @@ impl Dashboard {
             brand: Brand::default(),
             app,
             settings,
+            wrong_keys: Meter::default(),
             live: Arc::new(Semaphore::new(MAX_LIVE_STREAMS)),
             stopping,
         }

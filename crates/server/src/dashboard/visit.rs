@@ -13,6 +13,7 @@ use super::{Dashboard, Site};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
 use crate::api::inside::Asked;
+use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 
@@ -31,6 +32,8 @@ pub(super) struct Visit {
     pub(super) path: String,
     /// What was asked for beside it.
     pub(super) query: Vec<(String, String)>,
+    /// From where.
+    pub(super) origin: Origin,
     /// When.
     pub(super) now: Timestamp,
 }
@@ -132,6 +135,7 @@ impl Visit {
     ) -> Result<T, Problem> {
         let asked = Asked {
             caller: self.visitor.caller.clone(),
+            origin: self.origin.clone(),
             verb,
             target: target.to_owned(),
             document,
