@@ -15,6 +15,7 @@
 //! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
+mod attention;
 pub mod auth;
 pub mod body;
 mod cache;
