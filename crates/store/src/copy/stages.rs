@@ -157,7 +157,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// Everything, in the order in which one thing refers to another.
-pub(super) const STAGES: [Stage; 7] = [
+pub(super) const STAGES: [Stage; 8] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -430,6 +430,32 @@ pub(super) const STAGES: [Stage; 7] = [
             shape: Shape::Same,
         }],
     },
+    Stage {
+        name: "audit entries",
+        table: "audit",
+        key: "no",
+        weight: "length(actor) + length(resource)",
+        parts: &[Part {
+            table: "audit",
+            columns: &[
+                ("id", Id),
+                ("at", Long),
+                ("actor", Text),
+                ("actor_key", Id),
+                ("via", Small),
+                ("source", Text),
+                ("action", Text),
+                ("tenant", Text),
+                ("tenant_no", Long),
+                ("resource", Text),
+                ("outcome", Small),
+                ("code", Text),
+            ],
+            sql: "SELECT id, at, actor, actor_key, via, source, action, tenant, tenant_no, resource, outcome, code \
+                  FROM audit WHERE no > ?1 AND no <= ?2",
+            shape: Shape::Same,
+        }],
+    },
 ];
 
 const KEYS: &[(&str, Kind)] = &[
@@ -441,7 +467,7 @@ const KEYS: &[(&str, Kind)] = &[
 ];
 
 /// What is counted on both sides: what it is, in the file, in the database.
-pub(super) const COUNTED: [(&str, &str, &str); 14] = [
+pub(super) const COUNTED: [(&str, &str, &str); 15] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -511,5 +537,10 @@ pub(super) const COUNTED: [(&str, &str, &str); 14] = [
         "notices",
         "SELECT count(*) FROM notices",
         "SELECT count(*) FROM notices",
+    ),
+    (
+        "audit entries",
+        "SELECT count(*) FROM audit",
+        "SELECT count(*) FROM audit",
     ),
 ];
