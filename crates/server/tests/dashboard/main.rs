@@ -9,6 +9,7 @@
 mod endpoints;
 #[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
+mod overview;
 #[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod seen;
 mod skeleton;

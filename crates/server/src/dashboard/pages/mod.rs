@@ -1,10 +1,13 @@
 //! Every page, and what can be done on it.
 
+mod audit;
 mod endpoint;
 mod endpoints;
 mod figures;
 mod find;
+mod lab;
 mod overview;
+mod tenants;
 
 use std::pin::Pin;
 
@@ -49,10 +52,13 @@ static PAGES: &[&[At<Show>]] = &[
     endpoints::PAGES,
     endpoint::PAGES,
     find::PAGES,
+    lab::PAGES,
+    tenants::PAGES,
+    audit::PAGES,
 ];
 
 /// Everything that can be done.
-static ACTIONS: &[&[At<Act>]] = &[endpoint::ACTIONS];
+static ACTIONS: &[&[At<Act>]] = &[overview::ACTIONS, endpoint::ACTIONS, tenants::ACTIONS];
 
 /// What a path led to: what is there, and the names in the path.
 type Found<T> = Option<(T, Vec<(&'static str, String)>)>;
