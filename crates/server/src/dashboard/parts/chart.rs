@@ -232,9 +232,9 @@ mod tests {
             Marks::default(),
             words("a < b"),
         );
-        assert!(drawn.0.contains("M15 100V50H185V100z"), "{}", drawn.0);
-        assert!(drawn.0.contains("M15 50V0H185V50z"), "{}", drawn.0);
-        assert!(drawn.0.contains("M415 100V75H585V100z"), "{}", drawn.0);
+        assert!(drawn.0.contains("M30 100V50H170V100z"), "{}", drawn.0);
+        assert!(drawn.0.contains("M30 50V0H170V50z"), "{}", drawn.0);
+        assert!(drawn.0.contains("M430 100V75H570V100z"), "{}", drawn.0);
         assert!(drawn.0.contains("a &lt; b") && !drawn.0.contains("a < b"));
         assert!(!drawn.0.contains("style"), "{}", drawn.0);
     }
