@@ -68,7 +68,10 @@ impl Browser<'_> {
 
 /// What the forms of a page carry.
 fn csrf(page: &Seen) -> String {
-    let (_, rest) = page.html.split_once("name=\"csrf\" value=\"").expect("a form");
+    let (_, rest) = page
+        .html
+        .split_once("name=\"csrf\" value=\"")
+        .expect("a form");
     rest.split_once('"').expect("a value").0.to_owned()
 }
 
@@ -78,7 +81,10 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
     let mut browser = Browser::new(&world).await;
     let first = browser.get("/dashboard/t/acme?x=1").await;
     let asked = first.sent_to();
-    assert_eq!(asked, "/dashboard/sign-in?next=%2Fdashboard%2Ft%2Facme%3Fx%3D1");
+    assert_eq!(
+        asked,
+        "/dashboard/sign-in?next=%2Fdashboard%2Ft%2Facme%3Fx%3D1"
+    );
     browser.get(&asked).await.says("Sign in");
 
     let wrong = browser.sign_in("ph_wrong", "/dashboard/t/acme").await;
@@ -86,13 +92,21 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
     assert_eq!(wrong.headers.get(SET_COOKIE), None);
     let wrong = Seen::of(wrong);
     wrong.says("That key is not known").never_says("ph_wrong");
-    assert!(wrong.html.contains("/dashboard/t/acme"), "where to go is kept");
+    assert!(
+        wrong.html.contains("/dashboard/t/acme"),
+        "where to go is kept"
+    );
 
     let right = browser.sign_in(ADMIN, "/dashboard/t/acme").await;
     assert_eq!(right.status, 303);
     assert_eq!(right.headers["location"], "/dashboard/t/acme");
     let cookie = right.headers[SET_COOKIE].to_str().unwrap();
-    for part in ["; HttpOnly", "; SameSite=Strict", "; Path=/", "; Max-Age=43200"] {
+    for part in [
+        "; HttpOnly",
+        "; SameSite=Strict",
+        "; Path=/",
+        "; Max-Age=43200",
+    ] {
         assert!(cookie.contains(part), "{part} in {cookie}");
     }
     assert!(!cookie.contains(ADMIN), "{cookie}");
@@ -100,10 +114,21 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
     assert_eq!(page.status, 200);
 
     let form = [("csrf", csrf(&page))];
-    let form: Vec<(&str, &str)> = form.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let form: Vec<(&str, &str)> = form
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
     let out = browser.post("/dashboard/sign-out", &form, &[]).await;
-    assert_eq!(out.headers["location"], "/dashboard/sign-in?done=signed-out");
-    assert!(out.headers[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(
+        out.headers["location"],
+        "/dashboard/sign-in?done=signed-out"
+    );
+    assert!(
+        out.headers[SET_COOKIE]
+            .to_str()
+            .unwrap()
+            .contains("Max-Age=0")
+    );
     // A cookie that somebody kept is of no use.
     let after = browser.get("/dashboard/t/acme").await;
     assert_eq!(after.status, 303);
@@ -157,8 +182,20 @@ async fn a_form_of_another_site_does_nothing() {
         (&token, &[("origin", "https://evil.example")]),
         (&token, &[("origin", "null")]),
         (&token, &[("sec-fetch-site", "cross-site")]),
-        (&token, &[("sec-fetch-site", "same-site"), ("origin", "http://hooks.example")]),
-        ("", &[("origin", "http://hooks.example"), ("sec-fetch-site", "same-origin")]),
+        (
+            &token,
+            &[
+                ("sec-fetch-site", "same-site"),
+                ("origin", "http://hooks.example"),
+            ],
+        ),
+        (
+            "",
+            &[
+                ("origin", "http://hooks.example"),
+                ("sec-fetch-site", "same-origin"),
+            ],
+        ),
     ];
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
     for (token, headers) in cases {
@@ -166,7 +203,10 @@ async fn a_form_of_another_site_does_nothing() {
         assert_eq!(refused.status, 403, "{token} {headers:?}");
         assert_eq!(world.get(&path).await.ok(200)["status"], "enabled");
     }
-    let ours = [("origin", "http://hooks.example"), ("sec-fetch-site", "same-origin")];
+    let ours = [
+        ("origin", "http://hooks.example"),
+        ("sec-fetch-site", "same-origin"),
+    ];
     let done = browser.post(&pause, &[("csrf", &token)], &ours).await;
     assert_eq!(done.status, 303);
     assert_eq!(world.get(&path).await.ok(200)["status"], "paused");
@@ -297,12 +337,21 @@ async fn nothing_lasting_is_made_with_a_link() {
 async fn pages_tell_browsers_what_they_may_do() {
     let world = World::new().await;
     let (_, portal) = link(&world, json!({})).await;
-    for path in ["/dashboard", "/dashboard/sign-in", "/dashboard/nowhere", &portal, "/portal/x"] {
+    for path in [
+        "/dashboard",
+        "/dashboard/sign-in",
+        "/dashboard/nowhere",
+        &portal,
+        "/portal/x",
+    ] {
         let page = world.page(path).await;
         let header = |name: &str| {
             let name: HeaderName = name.parse().unwrap();
             let value = page.headers.get(&name);
-            value.unwrap_or_else(|| panic!("{name} of {path}")).to_str().unwrap()
+            value
+                .unwrap_or_else(|| panic!("{name} of {path}"))
+                .to_str()
+                .unwrap()
         };
         let policy = header("content-security-policy");
         assert!(policy.starts_with("default-src 'none'"), "{policy}");
@@ -319,7 +368,10 @@ async fn pages_tell_browsers_what_they_may_do() {
 async fn what_is_done_on_a_page_is_in_the_audit() {
     let world = World::new().await;
     let endpoint = world.endpoint(json!({"url": "http://127.0.0.1:9/"})).await;
-    let key = world.post("/v1/tenants/acme/keys", &json!({"name": "desk"})).await.ok(201);
+    let key = world
+        .post("/v1/tenants/acme/keys", &json!({"name": "desk"}))
+        .await
+        .ok(201);
     let browser = Browser::signed_in(&world, key["key"].as_str().unwrap()).await;
     let token = csrf(&browser.get("/dashboard/t/acme").await);
     for verb in ["disable", "pause"] {
@@ -329,11 +381,18 @@ async fn what_is_done_on_a_page_is_in_the_audit() {
     let told = world.get("/v1/tenants/acme/audit?limit=3").await.ok(200);
     let entries = told["data"].as_array().unwrap();
     let fields = |entry: &Value| {
-        ["action", "via", "actor", "outcome"].map(|name| entry[name].as_str().unwrap_or("").to_owned())
+        ["action", "via", "actor", "outcome"]
+            .map(|name| entry[name].as_str().unwrap_or("").to_owned())
     };
     let desk = "key of acme \"desk\"";
-    assert_eq!(fields(&entries[0]), ["pause_endpoint", "page", desk, "refused"]);
-    assert_eq!(fields(&entries[1]), ["disable_endpoint", "page", desk, "done"]);
+    assert_eq!(
+        fields(&entries[0]),
+        ["pause_endpoint", "page", desk, "refused"]
+    );
+    assert_eq!(
+        fields(&entries[1]),
+        ["disable_endpoint", "page", desk, "done"]
+    );
     assert_eq!(fields(&entries[2]), ["sign_in", "page", desk, "done"]);
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
     assert_eq!(entries[0]["resource"], path);
