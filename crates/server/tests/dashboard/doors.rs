@@ -165,6 +165,61 @@ async fn a_session_ends_with_its_time_and_with_its_key() {
 }
 
 #[tokio::test]
+async fn a_form_of_another_site_does_nothing() {
+    let world = World::new().await;
+    let endpoint = world
+        .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
+        .await;
+    let browser = Browser::signed_in(&world, ADMIN).await;
+    let page = browser.get("/dashboard/t/acme").await;
+    let token = csrf(&page);
+    let other = Browser::signed_in(&world, ADMIN).await;
+    let others = csrf(&other.get("/dashboard/t/acme").await);
+    assert_ne!(token, others, "each session has its own");
+    let pause = format!("/dashboard/t/acme/endpoints/{endpoint}/pause");
+    let cases: [(&str, &[(&str, &str)]); 8] = [
+        ("", &[]),
+        ("wrong", &[]),
+        (&others, &[]),
+        (&token, &[("origin", "https://evil.example")]),
+        (&token, &[("origin", "null")]),
+        (&token, &[("sec-fetch-site", "cross-site")]),
+        (
+            &token,
+            &[
+                ("sec-fetch-site", "same-site"),
+                ("origin", "http://hooks.example"),
+            ],
+        ),
+        (
+            "",
+            &[
+                ("origin", "http://hooks.example"),
+                ("sec-fetch-site", "same-origin"),
+            ],
+        ),
+    ];
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    for (token, headers) in cases {
+        let refused = browser.post(&pause, &[("csrf", token)], headers).await;
+        assert_eq!(refused.status, 403, "{token} {headers:?}");
+        assert_eq!(world.get(&path).await.ok(200)["status"], "enabled");
+    }
+    let ours = [
+        ("origin", "http://hooks.example"),
+        ("sec-fetch-site", "same-origin"),
+    ];
+    let done = browser.post(&pause, &[("csrf", &token)], &ours).await;
+    assert_eq!(done.status, 303);
+    assert_eq!(world.get(&path).await.ok(200)["status"], "paused");
+    // Nobody is signed in by another site either: they would act in its name.
+    let form = [("key", ADMIN)];
+    let foreign = [("origin", "https://evil.example")];
+    let refused = browser.post("/dashboard/sign-in", &form, &foreign).await;
+    assert_eq!(refused.status, 403);
+}
+
+#[tokio::test]
 async fn whoever_comes_from_elsewhere_is_asked_again_from_here() {
     let world = World::new().await;
     let from = |mode: &str| {
@@ -309,4 +364,41 @@ async fn pages_tell_browsers_what_they_may_do() {
         assert_eq!(header("referrer-policy"), "same-origin");
         assert_eq!(header("cache-control"), "no-store");
     }
+}
+
+#[tokio::test]
+async fn what_is_done_on_a_page_is_in_the_audit() {
+    let world = World::new().await;
+    let endpoint = world
+        .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
+        .await;
+    let key = world
+        .post("/v1/tenants/acme/keys", &json!({"name": "desk"}))
+        .await
+        .ok(201);
+    let browser = Browser::signed_in(&world, key["key"].as_str().unwrap()).await;
+    let token = csrf(&browser.get("/dashboard/t/acme").await);
+    for verb in ["disable", "pause"] {
+        let path = format!("/dashboard/t/acme/endpoints/{endpoint}/{verb}");
+        browser.post(&path, &[("csrf", &token)], &[]).await;
+    }
+    let told = world.get("/v1/tenants/acme/audit?limit=3").await.ok(200);
+    let entries = told["data"].as_array().unwrap();
+    let fields = |entry: &Value| {
+        ["action", "via", "actor", "outcome"]
+            .map(|name| entry[name].as_str().unwrap_or("").to_owned())
+    };
+    let desk = "key of acme \"desk\"";
+    assert_eq!(
+        fields(&entries[0]),
+        ["pause_endpoint", "page", desk, "refused"]
+    );
+    assert_eq!(
+        fields(&entries[1]),
+        ["disable_endpoint", "page", desk, "done"]
+    );
+    assert_eq!(fields(&entries[2]), ["sign_in", "page", desk, "done"]);
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
+    assert_eq!(entries[0]["resource"], path);
+    assert_eq!(entries[1]["key_id"], key["id"]);
 }
