@@ -15,6 +15,7 @@
 //! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
+mod audit;
 pub mod auth;
 pub mod body;
 mod cache;
@@ -25,6 +26,7 @@ pub mod delivery_view;
 mod docs;
 mod endpoints;
 pub mod events;
+mod find;
 mod form;
 pub mod inside;
 mod keys;

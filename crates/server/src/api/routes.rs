@@ -13,7 +13,8 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats, tenants,
+    audit, deliveries, endpoints, events, find, keys, metrics, policies, probes, replays, stats,
+    tenants,
 };
 
 /// Every route, in the order in which they are described.
@@ -27,6 +28,8 @@ pub static GROUPS: &[&Group] = &[
     &replays::GROUP,
     &policies::GROUP,
     &stats::GROUP,
+    &audit::GROUP,
+    &find::GROUP,
     &metrics::GROUP,
 ];
 
