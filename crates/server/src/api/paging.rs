@@ -6,7 +6,9 @@
 use axum::body::Body;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Page, PageRequest};
@@ -168,6 +170,7 @@ id_cursors! {
     DeliveryId = 3;
     ReplayId = 4;
     KeyId = 5;
+    AuditId = 7;
     PassId = 9;
 }
 
