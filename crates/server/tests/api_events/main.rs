@@ -3,6 +3,7 @@
 mod deliveries;
 mod events;
 mod figures;
+mod ids;
 mod kit;
 mod refusals;
 mod replays;
