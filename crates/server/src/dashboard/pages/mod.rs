@@ -1,7 +1,14 @@
 //! Every page, and what can be done on it.
 
+mod addresses;
+mod dead_letters;
+mod deliveries;
+mod delivery;
+mod events;
 mod find;
 mod overview;
+mod replays;
+mod typed;
 
 use std::pin::Pin;
 
@@ -41,10 +48,23 @@ const fn at<T>(reach: Reach, path: &'static str, what: T) -> At<T> {
 }
 
 /// Every page.
-static PAGES: &[&[At<Show>]] = &[overview::PAGES, find::PAGES];
+static PAGES: &[&[At<Show>]] = &[
+    overview::PAGES,
+    find::PAGES,
+    deliveries::PAGES,
+    delivery::PAGES,
+    events::PAGES,
+    dead_letters::PAGES,
+    replays::PAGES,
+];
 
 /// Everything that can be done.
-static ACTIONS: &[&[At<Act>]] = &[];
+static ACTIONS: &[&[At<Act>]] = &[
+    deliveries::ACTIONS,
+    delivery::ACTIONS,
+    dead_letters::ACTIONS,
+    replays::ACTIONS,
+];
 
 /// What a path led to: what is there, and the names in the path.
 type Found<T> = Option<(T, Vec<(&'static str, String)>)>;
