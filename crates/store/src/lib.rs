@@ -10,6 +10,7 @@
 //! ```
 
 mod attempt;
+mod audit;
 mod cluster;
 mod codes;
 #[cfg(any(test, feature = "contract"))]
@@ -22,15 +23,20 @@ mod event;
 mod maintenance;
 pub mod model;
 mod page;
+mod passes;
 pub mod postgres;
 mod replay;
 mod settings;
 pub mod sqlite;
 mod store;
+mod whose;
 
 pub use posthaste_core::cluster::NodeNo;
 
 pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
+pub use audit::{
+    AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, MAX_AUDIT_CHARS, Via,
+};
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
@@ -43,6 +49,8 @@ pub use event::{
 };
 pub use maintenance::{Counts, NoticeEntry, Retention, Swept, Tidied};
 pub use page::{Page, PageRequest};
+pub use passes::{Holder, Pass};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use settings::StoreSettings;
 pub use store::{Answer, Done, Store};
+pub use whose::Named;

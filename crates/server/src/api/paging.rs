@@ -6,7 +6,7 @@
 use axum::body::Body;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId};
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Page, PageRequest};
@@ -168,6 +168,7 @@ id_cursors! {
     DeliveryId = 3;
     ReplayId = 4;
     KeyId = 5;
+    PassId = 9;
 }
 
 impl Cursor for (Timestamp, TenantId) {

@@ -21,6 +21,7 @@
 //!    told that it is not known, and may ask again.
 
 mod accept;
+mod audit;
 mod bell;
 mod changelog;
 mod changes;
@@ -46,6 +47,7 @@ mod notice;
 mod open;
 mod operation;
 mod partitions;
+mod passes;
 mod pipeline;
 mod queue;
 mod readers;
@@ -72,6 +74,7 @@ mod tidy_days;
 mod unowned;
 mod vault;
 mod walk;
+mod whose;
 mod work;
 mod writer;
 

@@ -12,6 +12,7 @@
 //! delivery's row is changed once. Nothing else is written while it is on its way.
 
 mod accept;
+mod audit;
 mod backup;
 mod checkpoint;
 mod codes;
@@ -27,6 +28,7 @@ mod keys;
 mod lists;
 mod lock;
 mod open;
+mod passes;
 mod queue;
 mod reader;
 mod record;
@@ -37,6 +39,7 @@ mod schema;
 mod store;
 mod tidy;
 mod walk;
+mod whose;
 mod work;
 mod writer;
 
