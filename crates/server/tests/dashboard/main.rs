@@ -6,8 +6,9 @@
     reason = "tests call the server as its callers do, and are its receivers"
 )]
 
+mod deliveries;
 #[expect(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
-#[expect(dead_code, reason = "the tests of further pages use the rest")]
+mod replays;
 mod seen;
 mod skeleton;

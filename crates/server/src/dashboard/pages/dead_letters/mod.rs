@@ -8,10 +8,10 @@ mod advice;
 use maud::{Markup, html};
 use posthaste_core::classify::FailureKind;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::advice::{Mender, advice};
-use super::addresses::{self, Address, Addresses, Standing};
+use self::advice::advice;
+use super::addresses::{Addresses, Standing};
 use super::delivery::shape::Delivery;
 use super::delivery::words;
 use super::replays::shape::{Progress, Replay};
@@ -51,11 +51,13 @@ pub(super) const ACTIONS: &[At<Act>] = &[
 #[derive(Deserialize)]
 struct Group {
     endpoint_id: String,
+    endpoint_url: String,
+    endpoint_status: Standing,
     error_kind: Option<FailureKind>,
     count: u64,
     count_is_exact: bool,
     newest_at: String,
-    oldest_at: Option<String>,
+    oldest_at: String,
     newest: Delivery,
 }
 
@@ -64,12 +66,20 @@ impl Group {
     fn how_many(&self) -> String {
         match self.count_is_exact {
             true => count(self.count),
-            false => format!("{} or more", count(self.count)),
+            false => format!("more than {}", count(self.count)),
         }
     }
 
     fn kind(&self) -> &'static str {
         self.error_kind.map_or("", FailureKind::name)
+    }
+
+    /// Whether a replay would send them, and nothing but them.
+    fn can_be_replayed(&self) -> bool {
+        match self.endpoint_status {
+            Standing::Enabled | Standing::Paused => self.error_kind.is_some(),
+            Standing::Disabled | Standing::Unknown => false,
+        }
     }
 
     /// Its deliveries, as a query of their list.
@@ -102,9 +112,6 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
         .data
         .retain(|replay| replay.status == Progress::Running);
     let mut addresses = Addresses::none();
-    let ids = found.data.iter();
-    let ids: Vec<&str> = ids.map(|group| group.endpoint_id.as_str()).collect();
-    addresses.look_up(&visit, &ids).await?;
     replays::look_up(&visit, &mut addresses, &running.data).await?;
     let at = |cursor: &str| {
         let query = query_of([("endpoint", endpoint), ("cursor", cursor)]);
@@ -119,7 +126,7 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
             "groups",
             html! {
                 @if found.data.is_empty() { (empty("Nothing was given up. All is well.")) }
-                @for group in &found.data { (card(&visit, group, addresses.of(&group.endpoint_id))) }
+                @for group in &found.data { (card(&visit, group)) }
                 (pager(newest.as_deref(), older.as_deref()))
             },
         );
@@ -136,18 +143,30 @@ fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Mark
 }
 
 /// A group: where, why, how often, since when, can it be mended, and what to do.
-fn card(visit: &Visit, group: &Group, address: &Address) -> Markup {
+fn card(visit: &Visit, group: &Group) -> Markup {
+    let standing = group.endpoint_status;
     let error = group.newest.last_error.as_ref();
     let status = error.and_then(|error| error.status_code);
-    let (mender, words) = advice(group.error_kind, status, address.standing);
+    let (mender, words) = advice(group.error_kind, status, standing);
     let cause = group.error_kind.map_or("it failed", words::kind);
     let newest = visit.here(&format!("/deliveries/{}", group.newest.id));
     let endpoint = visit.here(&format!("/endpoints/{}", group.endpoint_id));
     html! {
         section.card.group {
             h2 {
-                (addresses::link(visit, &group.endpoint_id, address)) " "
-                (badge(Mood::Bad, cause))
+                @match standing {
+                    Standing::Unknown => span { (group.endpoint_url) },
+                    Standing::Enabled | Standing::Paused | Standing::Disabled => {
+                        a href=(endpoint) { (group.endpoint_url) }
+                    }
+                }
+                " " (badge(Mood::Bad, cause))
+                @match standing {
+                    Standing::Enabled => {}
+                    Standing::Paused => { " " (badge(Mood::Warning, "paused")) }
+                    Standing::Disabled => { " " (badge(Mood::Warning, "disabled")) }
+                    Standing::Unknown => { " " (badge(Mood::Quiet, "deleted")) }
+                }
             }
             dl.facts {
                 dt { "How often" } dd { strong { (group.how_many()) } }
@@ -158,17 +177,16 @@ fn card(visit: &Visit, group: &Group, address: &Address) -> Markup {
                 }
                 dt { "Since" }
                 dd {
-                    @if let Some(at) = &group.oldest_at { (time(at)) " until " }
-                    (time(&group.newest_at))
+                    (time(&group.oldest_at)) ", the newest " (time(&group.newest_at))
                 }
                 dt { "Can it be mended" }
                 dd {
                     (mender.in_words()) " " (words)
-                    @if address.standing == Standing::Disabled { " " a href=(endpoint) { "To the endpoint" } }
+                    @if standing == Standing::Disabled { " " a href=(endpoint) { "To the endpoint" } }
                 }
             }
             div.actions {
-                @if mender != Mender::Lost && address.standing != Standing::Disabled {
+                @if group.can_be_replayed() {
                     (replay_form(visit, group))
                 }
                 a.button href=(visit.here(&group.deliveries())) { "Choose some" }
@@ -233,14 +251,15 @@ struct PortalLink {
 
 /// Makes a link that shows a group to the customer, and nothing of anybody else's.
 async fn link(visit: Visit, form: Form) -> Result<After, Problem> {
-    let asked: Value = json!({"expires_in": form.filled("expires_in").unwrap_or(LINK_TIME)});
+    let asked = json!({
+        "expires_in": form.filled("expires_in").unwrap_or(LINK_TIME),
+        "path": deliveries(form.text("endpoint"), form.text("error_kind")),
+    });
     let made: PortalLink = visit.act(Verb::Post, "/portal-links", Some(asked)).await?;
-    let group = deliveries(form.text("endpoint"), form.text("error_kind"));
-    let url = format!("{}{group}", made.url.trim_end_matches('/'));
     let body = html! {
         div.card {
             p { "Send this to the customer. It shows these dead letters, and of this tenant's part all the rest." }
-            p { (copied(&url, "the link")) }
+            p { (copied(&made.url, "the link")) }
             p.hint {
                 "It leads there until " (time(&made.expires_at)) ". Whoever has it can see and do what the tenant can, "
                 "and it is not shown again."
@@ -259,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_that_stopped_says_so() {
+    fn a_group_says_how_many_there_are_and_whether_they_can_be_sent() {
         let group = |exact: bool| -> Group {
             let newest = json!({
                 "id": "dlv_1", "event_id": "evt_1", "event_type": "a.b", "endpoint_id": "ep_1",
@@ -269,14 +288,16 @@ mod tests {
                 "last_error": {"kind": "http", "status_code": 503, "detail": "answered 503"},
             });
             let told = json!({
-                "endpoint_id": "ep_1", "endpoint_url": "https://example.com", "error_kind": "http",
+                "endpoint_id": "ep_1", "endpoint_url": "https://example.com",
+                "endpoint_status": "deleted", "error_kind": "http",
                 "count": 1000, "count_is_exact": exact, "newest_at": "2026-11-15T12:10:00.000Z",
-                "oldest_at": null, "newest": newest,
+                "oldest_at": "2026-11-15T12:00:00.000Z", "newest": newest,
             });
             serde_json::from_value(told).expect("a group")
         };
+        assert!(!group(true).can_be_replayed(), "its endpoint is deleted");
         assert_eq!(group(true).how_many(), "1,000");
-        assert_eq!(group(false).how_many(), "1,000 or more");
+        assert_eq!(group(false).how_many(), "more than 1,000");
         assert_eq!(
             group(true).deliveries(),
             "/deliveries?status=failed&endpoint=ep_1&error_kind=http"
