@@ -7,8 +7,10 @@
 )]
 
 mod deliveries;
-#[expect(dead_code, reason = "the tests of further pages use the rest")]
+mod endpoints;
+#[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
+mod overview;
 mod replays;
 mod seen;
 mod skeleton;
