@@ -48,7 +48,7 @@ pub mod serve;
 pub mod settings;
 pub mod stats;
 mod tenants;
-mod trail;
+pub(crate) mod trail;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -7,6 +7,7 @@
 )]
 
 mod deliveries;
+mod doors;
 mod endpoints;
 #[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
