@@ -30,7 +30,10 @@ mod store;
 
 pub use posthaste_core::cluster::NodeNo;
 
-pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
+pub use attempt::{
+    AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_HEADER_NAME_CHARS, MAX_HEADER_VALUE_CHARS,
+    MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
+};
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
