@@ -157,7 +157,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// Everything, in the order in which one thing refers to another.
-pub(super) const STAGES: [Stage; 7] = [
+pub(super) const STAGES: [Stage; 8] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -427,6 +427,32 @@ pub(super) const STAGES: [Stage; 7] = [
                 ("detail", Text),
             ],
             sql: "SELECT number, endpoint_no, at, name, detail FROM notices WHERE number > ?1 AND number <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "audit entries",
+        table: "audit",
+        key: "no",
+        weight: "length(actor) + length(resource)",
+        parts: &[Part {
+            table: "audit",
+            columns: &[
+                ("id", Id),
+                ("at", Long),
+                ("actor", Text),
+                ("actor_key", Id),
+                ("via", Small),
+                ("source", Text),
+                ("action", Text),
+                ("tenant", Text),
+                ("tenant_no", Long),
+                ("resource", Text),
+                ("outcome", Small),
+                ("code", Text),
+            ],
+            sql: "SELECT id, at, actor, actor_key, via, source, action, tenant, tenant_no, resource, outcome, code \
+                  FROM audit WHERE no > ?1 AND no <= ?2",
             shape: Shape::Same,
         }],
     },

@@ -109,6 +109,7 @@ impl Target {
             "waiting",
             "ended",
             "replays",
+            "audit",
         ] {
             let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) AS found");
             if self.number(&sql).await? > 0 {
@@ -194,7 +195,7 @@ impl Target {
         self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
         // The planner knows nothing of rows that came like this.
-        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally")
+        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, audit")
             .await
     }
 

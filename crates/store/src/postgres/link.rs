@@ -199,6 +199,11 @@ impl Link {
         self.patience.set(Some(patience));
     }
 
+    /// The same for a while, after which the former patience is given back.
+    pub(super) fn swap_patience(&self, patience: Option<Duration>) -> Option<Duration> {
+        self.patience.replace(patience)
+    }
+
     /// The answer, or that none came.
     async fn heard<T>(
         &self,

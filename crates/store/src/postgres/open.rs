@@ -1,5 +1,7 @@
 //! Opening a database: whether we may, whose it is, and which format it has.
 
+use std::time::Duration;
+
 use tokio_postgres::error::SqlState;
 
 use super::dial::ServerUrl;
@@ -8,6 +10,9 @@ use super::link::{Link, OLDEST_SERVER, Unlinked};
 use super::schema::{FORMAT, STEPS, lock, meta};
 use crate::OpenError;
 
+/// How long the steps may take, or another node's.
+const MIGRATION: Duration = Duration::from_secs(3_600);
+
 /// Brings the database into the newest format. Several nodes may do so at once: one does, the others
 /// wait for it.
 pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
@@ -15,8 +20,11 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
     if found == FORMAT {
         return Ok(());
     }
+    // An index over all that is stored takes longer than anything else does.
+    let usual = link.swap_patience(Some(MIGRATION));
     let migrated = async {
-        link.batch("BEGIN").await?;
+        link.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+            .await?;
         link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
             .await?;
         let found = format(link).await?;
@@ -32,7 +40,9 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
         link.batch("COMMIT").await?;
         Ok(found)
     };
-    let found = match migrated.await {
+    let migrated = migrated.await;
+    link.swap_patience(usual);
+    let found = match migrated {
         Ok(found) => found,
         Err(fault) => {
             // The connection may be gone; then there is nothing to roll back.

@@ -11,7 +11,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The steps from an empty file to today's format. Published steps never change.
-pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS];
+pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, PEOPLE];
 
 /// The newest format this program knows.
 pub(super) const FORMAT: u32 = STEPS.len() as u32;
@@ -38,6 +38,45 @@ pub(super) mod meta {
 const CREDENTIALS: &str = "
 ALTER TABLE endpoints ADD COLUMN signature_style INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE endpoints ADD COLUMN sealed_credentials BLOB NOT NULL DEFAULT x'';
+";
+
+/// What people need who look at it: passes, who did what, dead letters by cause, endpoints in trouble.
+///
+/// The audit names a tenant twice: by the id it had, for whoever looks at everything, and by its number, so that a
+/// later tenant of the same id sees nothing of it.
+const PEOPLE: &str = "
+CREATE TABLE passes (
+    id BLOB PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE,
+    tenant_no INTEGER,
+    key_hash BLOB,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX passes_by_tenant ON passes (tenant_no, id) WHERE tenant_no IS NOT NULL;
+CREATE INDEX passes_by_key ON passes (key_hash) WHERE key_hash IS NOT NULL;
+CREATE INDEX passes_by_end ON passes (expires_at);
+
+CREATE TABLE audit (
+    no INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    actor_key BLOB,
+    via INTEGER NOT NULL,
+    source TEXT,
+    action TEXT NOT NULL,
+    tenant TEXT,
+    tenant_no INTEGER,
+    resource TEXT NOT NULL,
+    outcome INTEGER,
+    code TEXT
+);
+CREATE INDEX audit_by_name ON audit (tenant, id) WHERE tenant IS NOT NULL;
+CREATE INDEX audit_by_tenant ON audit (tenant_no, id) WHERE tenant_no IS NOT NULL;
+
+CREATE INDEX dead_by_kind ON deliveries (endpoint_no, kind) WHERE status = 3;
+CREATE INDEX troubled ON endpoints (tenant_no, id) WHERE standing <> 3 AND (tripped = 1 OR standing <> 0);
 ";
 
 const FIRST: &str = "

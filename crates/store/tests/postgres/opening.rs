@@ -35,6 +35,41 @@ fn nodes_that_start_at_once_share_one_new_database() {
     assert_eq!(database.run("SELECT count(*) FROM nodes"), ["0"]);
 }
 
+/// The tables and indexes of a database, partitions too.
+fn layout(database: &Database) -> Vec<String> {
+    database.run(
+        "SELECT tablename || ': ' || indexdef FROM pg_indexes WHERE schemaname = 'public' \
+         UNION ALL SELECT table_name || '.' || column_name || ': ' || data_type \
+         FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1",
+    )
+}
+
+#[test]
+fn an_older_format_is_brought_up_with_everything_in_it() {
+    let new = Database::create();
+    drop(node(&new, 1));
+    let database = Database::create();
+    database.run(include_str!("../../src/postgres/first.sql"));
+    // A day's partition that was made before its parent had all its indexes.
+    database.run(
+        "CREATE TABLE ended_20200101 PARTITION OF ended FOR VALUES \
+         FROM ('016f5e66-e800-0000-0000-000000000000') TO ('016f638d-4400-0000-0000-000000000000')",
+    );
+    database.run("INSERT INTO tenants VALUES (1, 'acme', 'Acme', NULL, '{}', 0, 0, false)");
+    database.run("UPDATE directory SET last_no = 1, last_change = 1");
+    drop(node(&database, 1));
+    assert_eq!(
+        database.run("SELECT value FROM meta WHERE name = 'format'"),
+        ["2"]
+    );
+    assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
+    let on_the_day = "SELECT count(*) FROM pg_indexes WHERE tablename = 'ended_20200101' \
+                      AND indexdef LIKE '%(endpoint_no, kind, id)%'";
+    assert_eq!(database.run(on_the_day), ["1"]);
+    database.run("DROP TABLE ended_20200101");
+    assert_eq!(layout(&database), layout(&new));
+}
+
 #[test]
 fn the_operator_is_told_what_to_do() {
     let database = Database::create();

@@ -85,6 +85,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     run(given.store.close()).unwrap();
     // As the first format was: endpoints had neither style nor credentials.
     let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.execute_batch(
         "ALTER TABLE endpoints DROP COLUMN signature_style;
          ALTER TABLE endpoints DROP COLUMN sealed_credentials;",
@@ -114,6 +115,37 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     let read = run(store.endpoint(id)).unwrap().unwrap().endpoint;
     assert_eq!(read.signature_style, SignatureStyle::Stripe);
     assert_eq!(read.sealed_credentials, b"sealed");
+}
+
+/// Takes away what the third format added.
+const WITHOUT_PEOPLE: &str =
+    "DROP TABLE passes; DROP TABLE audit; DROP INDEX dead_by_kind; DROP INDEX troubled;";
+
+/// What a file is made of, whichever way it came about.
+fn layout(path: &Path) -> Vec<String> {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    let sql = "SELECT name || ': ' || sql FROM sqlite_schema WHERE sql IS NOT NULL \
+               AND name NOT LIKE 'sqlite_%' ORDER BY name";
+    let mut statement = conn.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.map(|row| row.unwrap()).collect()
+}
+
+#[test]
+fn the_second_format_gains_what_a_new_file_has() {
+    let given = Given::acme();
+    assert!(run(given.accept(10)).is_ok());
+    run(given.store.close()).unwrap();
+    let new = layout(&given.path());
+    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.execute_batch(WITHOUT_PEOPLE).unwrap();
+    conn.pragma_update(None, "user_version", 2).unwrap();
+    drop(conn);
+    assert_ne!(layout(&given.path()), new);
+    let store = open(&given.path()).unwrap();
+    assert_eq!(run(store.counts()).unwrap().pending, 1);
+    run(store.close()).unwrap();
+    assert_eq!(layout(&given.path()), new);
 }
 
 #[test]
