@@ -15,6 +15,7 @@ mod codes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod copy;
+mod dead;
 mod delivery;
 mod directory;
 mod error;
@@ -35,6 +36,7 @@ pub use attempt::{
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
 };
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
+pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Limits, Replaced, Tenant,

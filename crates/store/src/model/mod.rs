@@ -6,6 +6,7 @@
 //!
 //! Where the contract leaves a choice, the model takes one, and says so where it does.
 
+mod dead;
 mod deliveries;
 mod directory;
 mod events;
@@ -25,11 +26,11 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason,
-    Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash,
-    NewEvent, NoticeEntry, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeadGroup, DeadGroupKey,
+    DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver,
+    Ingest, Insertion, KeyHash, NewEvent, NoticeEntry, Page, PageRequest, Replaced, Replay,
+    ReplayFilter, ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery,
+    StoredEvent, Swept, Tenant, Tidied, Written,
 };
 use tables::Tables;
 
@@ -191,6 +192,10 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.endpoints(&tenant, page)))
     }
 
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        answer(self.read(|tables| tables.troubled(tenant.as_ref(), limit)))
+    }
+
     fn set_standing(
         &self,
         _now: Timestamp,
@@ -238,6 +243,15 @@ impl Store for ModelStore {
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
         answer(self.read(|tables| tables.deliveries(&tenant, &filter, page)))
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {

@@ -25,13 +25,13 @@ use super::scene::Scene;
 use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
-use super::{directory, endpoints, figures, lists, record, replays, tidy, work};
+use super::{dead, directory, endpoints, figures, lists, record, replays, tidy, work};
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Cluster, Content, Counts, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash,
-    NewEvent, NoticeEntry, OpenError, Orders, Page, PageRequest, Replaced, Replay, ReplayFilter,
-    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
-    Swept, Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Cluster, Content, Counts, DeadGroup, DeadGroupKey,
+    DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest,
+    Insertion, KeyHash, NewEvent, NoticeEntry, OpenError, Orders, Page, PageRequest, Replaced,
+    Replay, ReplayFilter, ReplayStep, Retention, Retried, Store, StoreError, StoreSettings,
+    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -214,6 +214,12 @@ impl Store for PostgresStore {
         })
     }
 
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            endpoints::troubled(link, tenant.as_ref(), limit).await
+        })
+    }
+
     fn set_standing(
         &self,
         _now: Timestamp,
@@ -292,6 +298,17 @@ impl Store for PostgresStore {
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
         self.read_whole(Pace::Long, async move |link: &Link| {
             lists::deliveries(link, &tenant, &filter, page).await
+        })
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        self.read_whole(Pace::Long, async move |link: &Link| {
+            dead::dead_groups(link, &tenant, endpoint, page).await
         })
     }
 

@@ -16,6 +16,7 @@ mod backup;
 mod checkpoint;
 mod codes;
 mod counts;
+mod dead;
 mod directory;
 mod endpoints;
 mod events;

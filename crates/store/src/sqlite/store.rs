@@ -27,13 +27,13 @@ use super::reader::{Pace, Readers};
 use super::routes::Routes;
 use super::schema::meta;
 use super::writer::{Closed, Writer};
-use super::{accept, directory, endpoints, events, lists, record, replays, tidy, work};
+use super::{accept, dead, directory, endpoints, events, lists, record, replays, tidy, work};
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeliveryFilter, DisabledReason,
-    Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, NewEvent,
-    NoticeEntry, OpenError, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeadGroup, DeadGroupKey,
+    DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest,
+    Insertion, KeyHash, NewEvent, NoticeEntry, OpenError, Page, PageRequest, Replaced, Replay,
+    ReplayFilter, ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery,
+    StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -267,6 +267,12 @@ impl Store for SqliteStore {
         })
     }
 
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        self.read(Pace::Long, move |conn| {
+            endpoints::troubled(conn, tenant.as_ref(), limit)
+        })
+    }
+
     fn set_standing(
         &self,
         _now: Timestamp,
@@ -327,6 +333,17 @@ impl Store for SqliteStore {
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
         self.read(Pace::Long, move |conn| {
             lists::deliveries(conn, &tenant, filter, page)
+        })
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        self.read(Pace::Long, move |conn| {
+            dead::dead_groups(conn, &tenant, endpoint, page)
         })
     }
 

@@ -27,6 +27,7 @@ impl Side<'_> {
             let row = self.store.endpoint(endpoint).await;
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
         }
+        put(self.tell(&self.store.troubled(None, limit()).await));
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
         let notices = self.store.notices(0, ENOUGH).await.expect("it reads");
@@ -39,6 +40,9 @@ impl Side<'_> {
             put(self.tell(&keys));
             let endpoints = all(limit(), |page| self.store.endpoints(name(), page)).await;
             put(self.tell(&endpoints));
+            put(self.tell(&self.store.troubled(Some(name()), limit()).await));
+            let dead = all(limit(), |page| self.store.dead_groups(name(), None, page)).await;
+            put(self.tell(&dead));
             let replays = all(limit(), |page| self.store.replays(name(), page)).await;
             put(self.tell(&replays));
             let anything = Search::default();
