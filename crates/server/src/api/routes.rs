@@ -13,7 +13,8 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats, tenants,
+    dead_letters, deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats,
+    tenants,
 };
 
 /// Every route, in the order in which they are described.
@@ -24,6 +25,7 @@ pub static GROUPS: &[&Group] = &[
     &endpoints::GROUP,
     &events::GROUP,
     &deliveries::GROUP,
+    &dead_letters::GROUP,
     &replays::GROUP,
     &policies::GROUP,
     &stats::GROUP,
