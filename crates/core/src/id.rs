@@ -161,6 +161,8 @@ ids! {
     ReplayId = "rpl";
     /// Names an API key.
     KeyId = "key";
+    /// Names a pass: a session on the page, or a link to a portal.
+    PassId = "pass";
 }
 
 /// The longest name a tenant may have.

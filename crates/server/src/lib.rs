@@ -14,6 +14,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod credentials;
+pub mod dashboard;
 pub mod database;
 pub mod demo;
 pub mod engine;

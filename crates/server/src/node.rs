@@ -34,6 +34,7 @@ use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
 use crate::config::Role;
+use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
@@ -63,6 +64,8 @@ pub struct NodeSettings {
     pub master_keys: Option<KeySource>,
     /// How the API behaves; its egress rules are the sender's too.
     pub api: ApiSettings,
+    /// What the pages look like, and who may see them.
+    pub dashboard: DashboardSettings,
     /// Whose certificates are believed.
     pub roots: Roots,
     /// The proxy through which everything is sent, if there is one.
@@ -163,6 +166,7 @@ impl Node {
             store_settings,
             master_keys,
             api: mut api_settings,
+            dashboard,
             roots,
             proxy,
             limits,
@@ -273,9 +277,14 @@ impl Node {
         .shared_with(app.switchboard.clone());
         let replaying = tokio::spawn(replayer.run());
         let serving = tokio::spawn(async move {
-            let stop = until(stopped);
+            let stop = until(stopped.clone());
             let router = match role.answers() {
-                true => api::router(app),
+                true if !dashboard.enabled => api::router(app),
+                true => {
+                    let dashboard = Dashboard::new(app.clone(), dashboard, stopped.clone());
+                    let pages = dashboard::router(Arc::new(dashboard));
+                    api::router(app).merge(pages)
+                }
                 false => api::probes_only(app),
             };
             api::serve::serve(listener, router, &api_settings, stop).await

@@ -2,8 +2,8 @@
 //!
 //! It promises:
 //!
-//! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL, [`Node`] is the program as it is shipped, and what lies between
-//!   them is a [`Wire`] that can be cut at any byte. Nothing is played.
+//! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL, [`Node`] is the program as it is shipped, a [`browser::Browser`] is
+//!   Chromium, and what lies between node and database is a [`Wire`] that can be cut at any byte. Nothing is played.
 //! - **Judged from outside.** A [`Receiver`] notes what arrived and when, by a steady clock of its own. What it noted is held
 //!   against the promises by [`judge`], which believes nothing that a node says of itself.
 //! - **Nothing is left behind.** What a test starts ends with it, also when it fails or is killed.
@@ -11,7 +11,8 @@
 //!
 //! ```text
 //!  Api ─▶ Node ─▶ Wire ─▶ Database on a server | PrivatePostgres
-//!          └────▶ Receiver ─▶ ledger ─▶ judge
+//!   ▲      └────▶ Receiver ─▶ ledger ─▶ judge
+//! Browser
 //! ```
 
 #![allow(
@@ -21,6 +22,7 @@
 
 mod api;
 mod background;
+pub mod browser;
 mod database;
 pub mod judge;
 mod node;

@@ -2,15 +2,16 @@
 //!
 //! A key is random and shown once; what is kept and compared is its SHA-256. An admin key
 //! reaches everything, a tenant's key its tenant only: whatever else is asked for with it does not
-//! exist. Keys and tenants are remembered for a while, so that the common request reads nothing.
+//! exist. A portal's link reaches its tenant too, but nothing that would outlive it. Keys and tenants are
+//! remembered for a while, so that the common request reads nothing.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use posthaste_core::id::TenantId;
-use posthaste_store::{ApiKey, Change, Tenant};
+use posthaste_core::id::{PassId, TenantId};
+use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 
 use super::App;
 use super::cache::{Cache, Moment};
@@ -33,17 +34,42 @@ pub enum Caller {
     /// Nobody said.
     Nobody,
     /// Somebody with an admin key.
-    Admin,
-    /// Somebody with a tenant's key.
-    Tenant(Arc<KnownKey>, TenantId),
+    Admin(Credential),
+    /// Somebody with a tenant's key, or with a link to its portal.
+    Tenant(Credential, TenantId),
+}
+
+/// What somebody calls with.
+#[derive(Clone)]
+pub enum Credential {
+    /// The admin key that the configuration names.
+    Configured,
+    /// A key that is stored.
+    Key(Arc<KnownKey>),
+    /// A link to a tenant's portal.
+    Link(PassId),
 }
 
 impl Caller {
     /// Refuses everybody but an admin.
     pub fn must_be_admin(&self) -> Result<(), Problem> {
         match self {
-            Caller::Admin => Ok(()),
+            Caller::Admin(_) => Ok(()),
             Caller::Tenant(..) => Err(Problem::forbidden()),
+            Caller::Nobody => Err(Problem::unauthorized()),
+        }
+    }
+
+    /// Refuses whoever came by a link: it is to end when it ends, so nothing lasting is made with it.
+    pub fn must_hold_a_key(&self) -> Result<(), Problem> {
+        match self {
+            Caller::Admin(_) | Caller::Tenant(Credential::Configured | Credential::Key(_), _) => {
+                Ok(())
+            }
+            Caller::Tenant(Credential::Link(_), _) => Err(Problem::new(
+                Code::Forbidden,
+                "A link to the portal cannot do this. It needs a key.",
+            )),
             Caller::Nobody => Err(Problem::unauthorized()),
         }
     }
@@ -66,12 +92,16 @@ pub struct KnownTenant {
 
 impl App {
     /// Finds out who calls.
-    pub(super) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
-        let hash = hash_key(key);
+        self.holder_of(hash_key(key)).await
+    }
+
+    /// Finds out whose key has this hash.
+    pub(crate) async fn holder_of(&self, hash: KeyHash) -> Result<Caller, Problem> {
         if let Some(meter) = self.admin_keys.get(&hash) {
             self.pace(meter)?;
-            return Ok(Caller::Admin);
+            return Ok(Caller::Admin(Credential::Configured));
         }
         let known = match self.recall(&self.keys, &hash) {
             Ok(known) => known,
@@ -88,10 +118,10 @@ impl App {
         };
         self.pace(&known.meter)?;
         match &known.key.tenant {
-            None => Ok(Caller::Admin),
+            None => Ok(Caller::Admin(Credential::Key(known))),
             Some(tenant) => {
                 let tenant = tenant.clone();
-                Ok(Caller::Tenant(known, tenant))
+                Ok(Caller::Tenant(Credential::Key(known), tenant))
             }
         }
     }
@@ -128,7 +158,7 @@ impl App {
     ) -> Result<Arc<KnownTenant>, Problem> {
         let id = match caller {
             Caller::Nobody => return Err(Problem::unauthorized()),
-            Caller::Admin => name.parse().map_err(|_| Problem::missing(Noun::Tenant))?,
+            Caller::Admin(_) => name.parse().map_err(|_| Problem::missing(Noun::Tenant))?,
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
             Caller::Tenant(..) => return Err(Problem::missing(Noun::Tenant)),
         };
@@ -195,7 +225,8 @@ impl App {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The key that a request names in its head.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;
     let key = key.trim();

@@ -49,22 +49,38 @@ async fn handle(
     route: &'static Route,
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
-    let (parts, body) = request.into_parts();
-    let (caller, tenant) = match route.access {
-        Access::Open => (Caller::Nobody, None),
-        Access::AnyKey => (app.authenticate(&parts.headers).await?, None),
-        Access::Admin => {
-            let caller = app.authenticate(&parts.headers).await?;
-            caller.must_be_admin()?;
-            (caller, None)
-        }
-        Access::Tenant => {
-            let caller = app.authenticate(&parts.headers).await?;
-            let name = segment(&parts, route.place_of("tenant"));
-            let tenant = app.tenant_for(&caller, name).await?;
-            (caller, Some(tenant))
+    let caller = match route.access {
+        Access::Open => Caller::Nobody,
+        Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => {
+            app.authenticate(request.headers()).await?
         }
     };
+    admit(app, route, caller, request).await
+}
+
+/// Lets a caller do what the route does, if it may. Every request passes here, whichever way its caller
+/// became known.
+pub(super) async fn admit(
+    app: Arc<App>,
+    route: &'static Route,
+    caller: Caller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    let tenant = match route.access {
+        Access::Open | Access::AnyKey => None,
+        Access::Admin => {
+            caller.must_be_admin()?;
+            None
+        }
+        Access::Tenant | Access::TenantKey => {
+            let name = segment(&parts, route.place_of("tenant"));
+            Some(app.tenant_for(&caller, name).await?)
+        }
+    };
+    if route.access == Access::TenantKey {
+        caller.must_hold_a_key()?;
+    }
     let call = Call {
         app,
         route,
@@ -81,7 +97,7 @@ async fn handle(
 
 /// A handler whose panic is a fault of ours like any other: its caller is told, and the connection
 /// stays. What it was about to change is whole, because the store does things whole or not at all.
-struct Guarded(Handled);
+pub(super) struct Guarded(pub(super) Handled);
 
 impl Future for Guarded {
     type Output = Result<Response<Body>, Problem>;

@@ -32,7 +32,7 @@ pub(super) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}/keys",
             name: "create_key",
             summary: "Makes a key. It is in the answer, and nowhere else: only its hash is kept.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[],
             takes: Takes::OptionalJson("NewKey"),
             gives: &[Gives {
@@ -48,7 +48,7 @@ pub(super) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}/keys",
             name: "list_keys",
             summary: "Lists a tenant's keys, newest first, without showing them.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
             takes: Takes::Nothing,
             gives: &[Gives {
@@ -64,7 +64,7 @@ pub(super) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}/keys/{key}",
             name: "revoke_key",
             summary: "Revokes a key.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[],
             takes: Takes::Nothing,
             gives: &[Gives {

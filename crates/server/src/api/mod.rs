@@ -27,6 +27,7 @@ mod docs;
 mod endpoints;
 pub mod events;
 mod form;
+pub mod inside;
 mod keys;
 mod metrics;
 pub mod openapi;

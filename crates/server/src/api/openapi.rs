@@ -71,7 +71,7 @@ fn operation(group: &Group, route: &Route) -> Value {
     }
     operation["security"] = match route.access {
         Access::Open => json!([]),
-        Access::AnyKey | Access::Admin | Access::Tenant => json!([{"key": []}]),
+        Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => json!([{"key": []}]),
     };
     let (schema, required) = match route.takes {
         Takes::Nothing => return operation,
@@ -91,7 +91,10 @@ pub(super) fn access_in_words(access: Access) -> &'static str {
         Access::Open => "Needs no key.",
         Access::AnyKey => "Needs any valid key.",
         Access::Admin => "Needs an admin key.",
-        Access::Tenant => "Needs an admin key, or a key of the tenant.",
+        Access::Tenant => {
+            "Needs an admin key, or a key of the tenant; the tenant's portal may too."
+        }
+        Access::TenantKey => "Needs an admin key, or a key of the tenant.",
     }
 }
 

@@ -85,8 +85,10 @@ pub enum Access {
     AnyKey,
     /// An admin key.
     Admin,
-    /// An admin key, or a key of the tenant in the path.
+    /// An admin key, a key of the tenant in the path, or a link to its portal.
     Tenant,
+    /// An admin key, or a key of the tenant in the path.
+    TenantKey,
 }
 
 /// A parameter of a query.
@@ -188,6 +190,10 @@ impl Route {
             Access::Tenant => {
                 add(KEYED);
                 add(&[Code::NotFound]);
+            }
+            Access::TenantKey => {
+                add(KEYED);
+                add(&[Code::NotFound, Code::Forbidden]);
             }
         }
         match self.takes {

@@ -94,7 +94,7 @@ pub(super) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}",
             name: "update_tenant",
             summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `limits`.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[],
             takes: Takes::Json("TenantChange"),
             gives: &[Gives {
@@ -110,7 +110,7 @@ pub(super) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}",
             name: "delete_tenant",
             summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails. Only an admin key does that.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[],
             takes: Takes::Nothing,
             gives: &[Gives {
@@ -271,7 +271,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     if document.get("limits").is_some() {
         match call.caller {
-            Caller::Admin => {}
+            Caller::Admin(_) => {}
             Caller::Tenant(..) | Caller::Nobody => {
                 let detail = "Changing `limits` needs an admin key.";
                 return Err(Problem::new(Code::Forbidden, detail));

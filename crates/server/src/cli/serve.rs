@@ -92,6 +92,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         },
         master_keys: config.key_source(),
         api: config.api_settings(),
+        dashboard: config.dashboard.clone(),
         roots: config.roots().map_err(Failure::Roots)?,
         proxy: config.proxy(),
         limits: config.engine.dispatcher_limits(),

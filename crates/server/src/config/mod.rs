@@ -45,6 +45,7 @@ pub use store::{DatabaseUrl, StoreLocation};
 use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
 use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
+use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, key_file_beside};
 
@@ -90,6 +91,8 @@ pub struct Config {
     pub limits: RequestLimits,
     /// What a tenant may do whose own limits do not say.
     pub tenant_limits: TenantLimits,
+    /// What the pages look like, and who may see them.
+    pub dashboard: DashboardSettings,
     /// How much is sent at once.
     pub engine: EngineSettings,
     /// When endpoints are left alone.
@@ -220,6 +223,7 @@ impl Default for Config {
             grace: Span::from_secs(25),
             limits: RequestLimits::default(),
             tenant_limits: TenantLimits::default(),
+            dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
             log: LogSettings::default(),

@@ -12,3 +12,5 @@ pub mod terminal;
 pub mod ticks;
 pub mod timeline;
 pub mod words;
+
+pub use svg::styles;

@@ -40,6 +40,11 @@ const STYLES: &str = "\
 }
 ";
 
+/// The styles of every picture, for the stylesheet of a page that holds some.
+pub fn styles() -> &'static str {
+    STYLES
+}
+
 /// A picture with its size, its name, and what it shows for those who cannot see it. Children are
 /// drawn over an empty sheet.
 pub fn picture(width: u32, height: u32, title: &str, description: &str) -> Element {
@@ -121,6 +126,16 @@ impl Element {
         self.write_to(&mut out);
         out.push('\n');
         out
+    }
+
+    /// The same for a page that has [`styles`] in its own stylesheet and allows none elsewhere.
+    pub fn write_for_page(&self) -> String {
+        let mut unstyled = self.clone();
+        unstyled.children.retain(|child| match child {
+            Child::Element(element) => element.name != "style",
+            Child::Text(_) => true,
+        });
+        unstyled.write()
     }
 
     fn write_to(&self, out: &mut String) {

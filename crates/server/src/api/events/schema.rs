@@ -17,7 +17,7 @@ pub(crate) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}/events",
             name: "create_event",
             summary: "Accepts an event. It is on stable storage when the answer comes. The idempotency key may also come in the header `Idempotency-Key`.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[],
             takes: Takes::Json("NewEvent"),
             gives: &[ACCEPTED, REPEATED],
@@ -45,7 +45,7 @@ pub(crate) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}/events/batch",
             name: "create_events",
             summary: "Accepts up to 1,000 events, all or none. A bare list is taken too.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[],
             takes: Takes::Json("NewEvents"),
             gives: &[

@@ -1,0 +1,302 @@
+//! From a request to an answer: who visits, where that leads, and what a browser is told beside it.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    LOCATION, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{Method, Request, Response, StatusCode};
+use maud::html;
+use posthaste_core::id::TenantId;
+
+use super::door::{self, Door, HOME, PORTAL, Visitor};
+use super::form::Form;
+use super::page::{After, Done, Page, Shown, Tab};
+use super::pages::{self, Reach};
+use super::visit::{self, Visit, escaped, no_such_page};
+use super::{Answer, Dashboard, layout, live, sign_in};
+use crate::api::auth::Caller;
+use crate::api::code::Code;
+use crate::api::problem::Problem;
+
+/// Answers a request below `/dashboard` or `/portal`.
+pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) -> Answer {
+    let in_portal = request.uri().path().starts_with(PORTAL);
+    let answered = match in_portal {
+        true => portal(&dashboard, request).await,
+        false => own(&dashboard, request).await,
+    };
+    let mut answer = answered.unwrap_or_else(|problem| {
+        let page = problem_page(&problem, HOME);
+        with_wait(
+            html(&layout::bare(&dashboard, &page), page.status),
+            &problem,
+        )
+    });
+    secure(&dashboard, in_portal, &mut answer);
+    answer
+}
+
+async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answer, Problem> {
+    let path = request.uri().path().to_owned();
+    let path = path.strip_prefix(HOME).unwrap_or_default();
+    let path = path.strip_suffix('/').unwrap_or(path);
+    match path {
+        "/sign-in" => return sign_in::answer(dashboard, request).await,
+        "/sign-out" => return sign_in::leave(dashboard, request).await,
+        _ => {}
+    }
+    if door::comes_from_elsewhere(request.method(), request.headers()) {
+        return Ok(html(&layout::again(dashboard), StatusCode::OK));
+    }
+    let visitor = match door::at_dashboard(dashboard, request.headers()).await {
+        Ok(visitor) => visitor,
+        Err(problem) if problem.code == Code::Unauthorized => {
+            return Ok(sign_in_first(dashboard, &request, &problem));
+        }
+        Err(problem) => return Err(problem),
+    };
+    let (tenant, rest) = match path.strip_prefix("/t/") {
+        None => (None, path),
+        Some(below) => {
+            let end = below.find('/').unwrap_or(below.len());
+            let tenant: TenantId = below[..end].parse().map_err(|_| no_such_page())?;
+            (Some(tenant), &below[end..])
+        }
+    };
+    if tenant.is_none()
+        && let Caller::Tenant(_, own) = &visitor.caller
+    {
+        // Nothing lies above its own part.
+        return match path {
+            "" => Ok(to(&format!("{HOME}/t/{own}"))),
+            _ => Err(no_such_page()),
+        };
+    }
+    let rest = rest.to_owned();
+    go(dashboard, visitor, tenant, &rest, request).await
+}
+
+async fn portal(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answer, Problem> {
+    let path = request.uri().path();
+    let below = path.strip_prefix(PORTAL).unwrap_or_default();
+    let below = below.strip_prefix('/').ok_or_else(no_such_page)?;
+    let end = below.find('/').unwrap_or(below.len());
+    let (token, rest) = (below[..end].to_owned(), below[end..].to_owned());
+    let rest = rest.strip_suffix('/').unwrap_or(&rest);
+    let visitor = match door::at_portal(dashboard, &token).await {
+        Ok(visitor) => visitor,
+        Err(problem) if problem.code == Code::Unauthorized => {
+            if wants_stream(&request) {
+                return Ok(live::ended());
+            }
+            let page = link_ended();
+            return Ok(html(&layout::bare(dashboard, &page), page.status));
+        }
+        Err(problem) => return Err(problem),
+    };
+    let tenant = match &visitor.caller {
+        Caller::Tenant(_, tenant) => Some(tenant.clone()),
+        Caller::Admin(_) | Caller::Nobody => None,
+    };
+    go(dashboard, visitor, tenant, rest, request).await
+}
+
+/// Shows a page, or does what a form asks for.
+async fn go(
+    dashboard: &Arc<Dashboard>,
+    visitor: Visitor,
+    tenant: Option<TenantId>,
+    path: &str,
+    request: Request<Body>,
+) -> Result<Answer, Problem> {
+    let reach = match tenant {
+        None => Reach::Everything,
+        Some(_) => Reach::Tenant,
+    };
+    let mut visit = Visit {
+        dashboard: dashboard.clone(),
+        visitor: Arc::new(visitor),
+        tenant,
+        names: Vec::new(),
+        path: request.uri().path().to_owned(),
+        query: visit::read_query(request.uri()),
+        now: dashboard.app.clock.wall(),
+    };
+    let method = request.method().clone();
+    if method == Method::POST {
+        let Some((act, names)) = pages::action(reach, path) else {
+            return Ok(told(&visit, &no_such_page()));
+        };
+        visit.names = names;
+        let (parts, body) = request.into_parts();
+        let form = Form::read(&parts.headers, body).await?;
+        let checked = door::check_form(dashboard, &visit.visitor, &parts.headers, &form);
+        let done = match checked {
+            Ok(()) => act(visit.clone(), form).await,
+            Err(problem) => Err(problem),
+        };
+        return Ok(match done {
+            Ok(After::Goto(link, done)) => to(&with_done(&link, done)),
+            Ok(After::Show(page)) => shown(&visit, &page, None),
+            Err(problem) => told(&visit, &problem),
+        });
+    }
+    if method != Method::GET && method != Method::HEAD {
+        return Err(Problem::method_not_allowed("GET, POST".to_owned()));
+    }
+    let Some((show, names)) = pages::page(reach, path) else {
+        return Ok(told(&visit, &no_such_page()));
+    };
+    visit.names = names;
+    if wants_stream(&request) {
+        return Ok(live::stream(visit, show));
+    }
+    let done = Done::read(visit.query("done"));
+    Ok(match show(visit.clone()).await {
+        Ok(Shown::Page(page)) => shown(&visit, &page, done),
+        Ok(Shown::Elsewhere(link)) => to(&link),
+        Err(problem) => told(&visit, &problem),
+    })
+}
+
+fn wants_stream(request: &Request<Body>) -> bool {
+    let accept = request.headers().get(ACCEPT);
+    accept.is_some_and(|value| value == "text/event-stream")
+}
+
+fn shown(visit: &Visit, page: &Page, done: Option<Done>) -> Answer {
+    html(&layout::whole(visit, page, done), page.status)
+}
+
+/// Tells a visitor what is wrong.
+fn told(visit: &Visit, problem: &Problem) -> Answer {
+    let page = problem_page(problem, &visit.link(""));
+    with_wait(shown(visit, &page, None), problem)
+}
+
+fn with_wait(mut answer: Answer, problem: &Problem) -> Answer {
+    if let Some(wait) = problem.retry_after {
+        let seconds = wait.as_millis().div_ceil(1_000).max(1);
+        answer
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+/// What is wrong, as a page.
+fn problem_page(problem: &Problem, home: &str) -> Page {
+    let body = html! {
+        p { (problem.detail) }
+        @if let Some(mistakes) = &problem.errors {
+            ul { @for mistake in mistakes.iter() { li { code { (mistake.field) } " " (mistake.message) } } }
+        }
+        p { a href=(home) { "To the overview" } }
+    };
+    Page::new(Tab::None, problem.code.title())
+        .still("problem", body)
+        .with_status(problem.status)
+}
+
+fn link_ended() -> Page {
+    let body = html! {
+        p { "This link has expired or was ended. Ask whoever gave it to you for a new one." }
+    };
+    Page::new(Tab::None, "The link has ended")
+        .still("problem", body)
+        .with_status(StatusCode::UNAUTHORIZED)
+}
+
+fn sign_in_first(dashboard: &Dashboard, request: &Request<Body>, problem: &Problem) -> Answer {
+    if wants_stream(request) {
+        return live::ended();
+    }
+    if *request.method() != Method::GET {
+        let page = problem_page(problem, HOME);
+        return html(&layout::bare(dashboard, &page), page.status);
+    }
+    let wanted = request.uri().path_and_query();
+    let wanted = wanted.map_or(HOME, |wanted| wanted.as_str());
+    to(&match wanted {
+        HOME => format!("{HOME}/sign-in"),
+        wanted => format!("{HOME}/sign-in?next={}", escaped(wanted)),
+    })
+}
+
+fn with_done(link: &str, done: Done) -> String {
+    let (path, fragment) = match link.split_once('#') {
+        Some((path, fragment)) => (path, format!("#{fragment}")),
+        None => (link, String::new()),
+    };
+    let mark = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{mark}done={}{fragment}", done.word())
+}
+
+/// Sends a browser elsewhere.
+pub(super) fn to(link: &str) -> Answer {
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = StatusCode::SEE_OTHER;
+    let link = HeaderValue::from_str(link).unwrap_or(HeaderValue::from_static(HOME));
+    answer.headers_mut().insert(LOCATION, link);
+    answer
+}
+
+/// A page as an answer. It is of this moment and of this visitor: nobody keeps it.
+pub(super) fn html(markup: &maud::Markup, status: StatusCode) -> Answer {
+    let mut answer = Response::new(Body::from(markup.0.clone()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// What a page of ours may do in a browser: load what is ours, send forms to us, and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; form-action 'self'; base-uri 'none'; ";
+
+/// Tells the browser what pages may do, and who may show them within theirs.
+fn secure(dashboard: &Dashboard, in_portal: bool, answer: &mut Answer) {
+    let framed_by = match (in_portal, dashboard.settings.frame_ancestors.as_slice()) {
+        (false, _) | (true, []) => "'none'".to_owned(),
+        (true, origins) => origins.join(" "),
+    };
+    let headers = answer.headers_mut();
+    if framed_by == "'none'" {
+        headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    }
+    let policy = format!("{POLICY}frame-ancestors {framed_by}");
+    let policy = HeaderValue::from_str(&policy).expect("origins were checked at the start");
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    let fixed = [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // Not `no-referrer`: browsers would then hide from us that a form is ours.
+        (REFERRER_POLICY, "same-origin"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("permissions-policy"),
+            "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+        ),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// How somebody came in, for those who sign out.
+pub(super) fn is_session(visit: &Visit) -> bool {
+    matches!(visit.visitor.door, Door::Session { .. })
+}

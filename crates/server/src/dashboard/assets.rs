@@ -1,0 +1,103 @@
+//! The stylesheet, the script, and the operator's mark and colours.
+//!
+//! Each is asked for by a link that holds a print of its content, so a browser keeps it for good and
+//! asks anew when it changes.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode};
+
+use super::Answer;
+use super::page::print_of;
+use super::settings::Brand;
+use crate::picture;
+
+const FOR_GOOD: &str = "public, max-age=31536000, immutable";
+
+const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 32\">\
+<rect width=\"32\" height=\"32\" rx=\"7\" fill=\"#0a58ca\"/>\
+<path d=\"M11 8h15v16H11\" fill=\"none\" stroke=\"#fff\" stroke-width=\"2\"/>\
+<path d=\"M11 9l8 8 7-8M4 13h8M6 18h6\" fill=\"none\" stroke=\"#fff\" stroke-width=\"2\"/></svg>";
+
+/// Everything that pages load.
+pub(super) struct Assets {
+    all: Vec<Asset>,
+}
+
+struct Asset {
+    name: &'static str,
+    media_type: &'static str,
+    bytes: Bytes,
+    print: String,
+}
+
+impl Assets {
+    /// The assets in this brand's colours.
+    pub(super) fn new(brand: &Brand) -> Assets {
+        let style = format!("{}\n{}", include_str!("style.css"), picture::styles());
+        let mut all = vec![
+            asset("style.css", "text/css; charset=utf-8", style),
+            asset("brand.css", "text/css; charset=utf-8", colours(brand)),
+            asset(
+                "script.js",
+                "text/javascript; charset=utf-8",
+                include_str!("script.js").to_owned(),
+            ),
+            asset("icon.svg", "image/svg+xml", ICON.to_owned()),
+        ];
+        if let Some(logo) = &brand.logo {
+            all.push(asset("logo", logo.media_type, logo.bytes.clone()));
+        }
+        Assets { all }
+    }
+
+    /// Where an asset is.
+    ///
+    /// # Panics
+    /// If there is none of this name.
+    pub(super) fn link(&self, name: &str) -> String {
+        let found = self.all.iter().find(|asset| asset.name == name);
+        let asset = found.expect("pages ask only for what there is");
+        format!("/assets/{name}?{}", asset.print)
+    }
+
+    /// The asset itself.
+    pub(super) fn answer(&self, name: &str) -> Answer {
+        let Some(asset) = self.all.iter().find(|asset| asset.name == name) else {
+            let mut answer = Response::new(Body::empty());
+            *answer.status_mut() = StatusCode::NOT_FOUND;
+            return answer;
+        };
+        let mut answer = Response::new(Body::from(asset.bytes.clone()));
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.media_type));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_GOOD));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // A picture may hold a script. Opened on its own, it runs none.
+        let policy =
+            HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; sandbox");
+        headers.insert(http::header::CONTENT_SECURITY_POLICY, policy);
+        answer
+    }
+}
+
+fn asset(name: &'static str, media_type: &'static str, bytes: impl Into<Bytes>) -> Asset {
+    let bytes = bytes.into();
+    Asset {
+        name,
+        media_type,
+        print: print_of(&bytes),
+        bytes,
+    }
+}
+
+fn colours(brand: &Brand) -> String {
+    let (light, dark) = (brand.accent, brand.accent_dark);
+    format!(
+        ":root{{--accent:{light};--on-accent:{}}}\n\
+         @media (prefers-color-scheme:dark){{:root{{--accent:{dark};--on-accent:{}}}}}\n",
+        light.ink(),
+        dark.ink()
+    )
+}

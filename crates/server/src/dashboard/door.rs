@@ -1,0 +1,190 @@
+//! Who visits, and what other sites may not do in their name.
+//!
+//! A visitor comes with a session, which signing in with a key made and whose cookie no script can read
+//! and no other site can send; with a link to a portal, whose token stands in the path, so that it works
+//! within a frame where cookies do not; or with a key in the head, as scripts do. What is behind them is
+//! looked up at every visit: a key that was revoked or a link that has ended opens nothing any more.
+//!
+//! Whoever does something proves that a page of ours asked for it: by a token that only our pages know,
+//! and by the site the browser says the request comes from.
+
+use std::sync::Arc;
+
+use http::header::{COOKIE, HOST, ORIGIN};
+use http::{HeaderMap, Method};
+use ring::digest::{SHA256, digest};
+
+use super::Dashboard;
+use super::form::Form;
+use crate::api::auth::{Caller, bearer};
+use crate::api::code::Code;
+use crate::api::problem::Problem;
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+
+/// Where the dashboard is.
+pub(super) const HOME: &str = "/dashboard";
+/// Where portals are.
+pub(super) const PORTAL: &str = "/portal";
+/// The cookie of a session. Over TLS its name has [`SECURE_PREFIX`] before it.
+pub(super) const COOKIE_NAME: &str = "posthaste_session";
+/// Tells browsers that only this host may set the cookie, and only over TLS.
+pub(super) const SECURE_PREFIX: &str = "__Host-";
+/// The field of a form that proves where it comes from.
+pub(super) const CSRF_FIELD: &str = "csrf";
+
+/// Who visits.
+pub(super) struct Visitor {
+    /// Who that is to the API.
+    pub(super) caller: Caller,
+    /// How they came in.
+    pub(super) door: Door,
+}
+
+/// How somebody came in.
+pub(super) enum Door {
+    /// Signed in: the token of the session.
+    Session {
+        /// What the cookie holds.
+        token: String,
+    },
+    /// By a link.
+    Portal {
+        /// What stands in the path.
+        token: String,
+    },
+    /// With a key in the head of the request.
+    Key,
+}
+
+impl Visitor {
+    /// What every link begins with.
+    pub(super) fn base(&self) -> String {
+        match &self.door {
+            Door::Session { .. } | Door::Key => HOME.to_owned(),
+            Door::Portal { token } => format!("{PORTAL}/{token}"),
+        }
+    }
+
+    /// What a form carries, so that it can be told from one of another site's.
+    pub(super) fn csrf(&self) -> String {
+        match &self.door {
+            Door::Session { token } | Door::Portal { token } => csrf_of(token),
+            Door::Key => String::new(),
+        }
+    }
+}
+
+fn csrf_of(token: &str) -> String {
+    let proof = digest(&SHA256, format!("form of {token}").as_bytes());
+    BASE64_URL_SAFE_NO_PAD.encode(proof.as_ref())
+}
+
+/// Finds out who visits the dashboard.
+pub(super) async fn at_dashboard(
+    dashboard: &Dashboard,
+    headers: &HeaderMap,
+) -> Result<Visitor, Problem> {
+    let app = &dashboard.app;
+    if bearer(headers).is_some() {
+        return Ok(Visitor {
+            caller: app.authenticate(headers).await?,
+            door: Door::Key,
+        });
+    }
+    Err(Problem::unauthorized())
+}
+
+/// Finds out who visits a portal.
+pub(super) async fn at_portal(_dashboard: &Dashboard, _token: &str) -> Result<Visitor, Problem> {
+    Err(Problem::unauthorized())
+}
+
+/// Refuses what another site made a browser do.
+pub(super) fn check_form(
+    dashboard: &Dashboard,
+    visitor: &Visitor,
+    headers: &HeaderMap,
+    form: &Form,
+) -> Result<(), Problem> {
+    match &visitor.door {
+        // No browser sends a key by itself.
+        Door::Key => return Ok(()),
+        Door::Session { .. } | Door::Portal { .. } => {}
+    }
+    check_origin(dashboard, headers)?;
+    let given = digest(&SHA256, form.raw(CSRF_FIELD).as_bytes());
+    let wanted = digest(&SHA256, visitor.csrf().as_bytes());
+    // Hashes are compared, so that how long it takes tells nothing.
+    if given.as_ref() != wanted.as_ref() {
+        let detail =
+            "The form has gone stale. Go back, load the page again, and repeat what you did.";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok(())
+}
+
+/// Refuses a request that a browser says another site made.
+pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let refused = Err(Problem::new(
+        Code::Forbidden,
+        "The request comes from another site. If this server is reached through a proxy, set `public_url`.",
+    ));
+    if text("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
+        return refused;
+    }
+    let Some(origin) = headers.get(ORIGIN) else {
+        return Ok(());
+    };
+    let Ok(origin) = origin.to_str() else {
+        return refused;
+    };
+    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    let is_ours = match (&dashboard.settings.public_url, text(HOST.as_str())) {
+        (Some(own), _) if own == origin => true,
+        (_, Some(host)) => authority.is_some_and(|from| from.eq_ignore_ascii_case(host)),
+        (_, None) => false,
+    };
+    match is_ours {
+        true => Ok(()),
+        false => refused,
+    }
+}
+
+/// Whether a browser came here from another site, so that it has left the cookie of a session at home:
+/// it brings it if it asks again from here.
+pub(super) fn comes_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
+    let is = |name: &str, wanted: &[u8]| headers.get(name).is_some_and(|value| value == wanted);
+    method == Method::GET
+        && is("sec-fetch-site", b"cross-site")
+        && is("sec-fetch-mode", b"navigate")
+        && !headers.contains_key(COOKIE)
+}
+
+/// Whether the browser speaks TLS with somebody before us.
+pub(super) fn is_secure(dashboard: &Dashboard, headers: &HeaderMap) -> bool {
+    let public_url = dashboard.settings.public_url.as_deref();
+    let told = headers.get("x-forwarded-proto");
+    public_url.is_some_and(|url| url.starts_with("https://"))
+        || told.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"https"))
+}
+
+/// The value of a cookie.
+pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let cookies = headers.get_all(COOKIE).into_iter();
+    let mut pairs = cookies
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .find(|(given, _)| *given == name)
+        .map(|(_, value)| value)
+}
+
+/// A visitor that others may share.
+pub(super) type Guest = Arc<Visitor>;
+
+/// Whose session this is.
+pub(super) async fn by_session(_dashboard: &Dashboard, _token: &str) -> Result<Visitor, Problem> {
+    Err(Problem::unauthorized())
+}

@@ -1,0 +1,230 @@
+//! What is around a page.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::door::{CSRF_FIELD, HOME};
+use super::page::{Done, Page, Section, Tab};
+use super::visit::Visit;
+use super::{Dashboard, answer};
+
+/// The parts of the site of somebody who sees everything.
+const ALL: [Tab; 4] = [Tab::Overview, Tab::Tenants, Tab::Lab, Tab::Audit];
+/// The parts of a tenant's site.
+const TENANTS: [Tab; 6] = [
+    Tab::Overview,
+    Tab::Endpoints,
+    Tab::Deliveries,
+    Tab::DeadLetters,
+    Tab::Replays,
+    Tab::Lab,
+];
+
+/// A page with everything around it.
+pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
+    let dashboard = &visit.dashboard;
+    let is_live = page.sections.iter().any(|section| section.is_live);
+    let home = match visit.is_portal() {
+        true => visit.here(""),
+        false => visit.link(""),
+    };
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(dashboard, &page.title))
+            body data-live[is_live] {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    (brand(dashboard, &home))
+                    (site_nav(visit, page))
+                    (leave(visit))
+                }
+                (tenant_nav(visit, page))
+                main #main tabindex="-1" {
+                    (crumbs(page))
+                    @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
+                    (content(page))
+                }
+                (foot())
+                div #live-state .live-state role="status" {}
+            }
+        }
+    }
+}
+
+/// A page for somebody who is not known.
+pub(super) fn bare(dashboard: &Dashboard, page: &Page) -> Markup {
+    bare_with(dashboard, page, None)
+}
+
+/// The same, after something was done.
+pub(super) fn bare_with(dashboard: &Dashboard, page: &Page, done: Option<Done>) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(dashboard, &page.title))
+            body.bare {
+                a.skip href="#main" { "Skip to the content" }
+                header.top { (brand(dashboard, HOME)) }
+                main #main tabindex="-1" {
+                    @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
+                    (content(page))
+                }
+                (foot())
+            }
+        }
+    }
+}
+
+/// A page that only asks for itself again, from here: then the browser brings its cookie.
+pub(super) fn again(dashboard: &Dashboard) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="refresh" content="0";
+                title { (dashboard.settings.brand.name) }
+            }
+            body { main { h1 { "One moment" } p { "If nothing happens, load the page again." } } }
+        }
+    }
+}
+
+fn head(dashboard: &Dashboard, title: &str) -> Markup {
+    let assets = &dashboard.assets;
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) " · " (dashboard.settings.brand.name) }
+            link rel="icon" href=(assets.link("icon.svg")) type="image/svg+xml";
+            link rel="stylesheet" href=(assets.link("style.css"));
+            link rel="stylesheet" href=(assets.link("brand.css"));
+            script src=(assets.link("script.js")) defer {}
+        }
+    }
+}
+
+fn brand(dashboard: &Dashboard, home: &str) -> Markup {
+    let brand = &dashboard.settings.brand;
+    html! {
+        a.brand href=(home) {
+            @if brand.logo.is_some() {
+                img src=(dashboard.assets.link("logo")) alt="" height="28";
+            } @else {
+                (MARK)
+            }
+            span { (brand.name) }
+        }
+    }
+}
+
+/// Our own mark: an envelope in a hurry.
+const MARK: PreEscaped<&str> = PreEscaped(
+    "<svg class=\"mark\" viewBox=\"0 0 32 24\" width=\"32\" height=\"24\" aria-hidden=\"true\">\
+     <path d=\"M10 3h19a2 2 0 0 1 2 2v14a2 2 0 0 1-2 2H10\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/>\
+     <path d=\"M10 4l10 9L30 4\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/>\
+     <path d=\"M4 8h8M1 13h9M4 18h8\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/></svg>",
+);
+
+fn site_nav(visit: &Visit, page: &Page) -> Markup {
+    if !visit.is_admin() {
+        return html! {};
+    }
+    html! {
+        nav aria-label="Site" {
+            ul { @for tab in ALL { li { (tab_link(&visit.link(tab.path()), tab, is_here(visit, page, tab))) } } }
+        }
+        form.find role="search" action=(visit.link("/find")) {
+            label.unseen for="find" { "Find by id" }
+            input #find name="id" placeholder="dlv_…, evt_…, ep_…" autocomplete="off" spellcheck="false" required;
+            button type="submit" { "Find" }
+        }
+    }
+}
+
+/// Whether a part of the whole site is where the visitor is.
+fn is_here(visit: &Visit, page: &Page, tab: Tab) -> bool {
+    match visit.tenant {
+        None => page.tab == tab,
+        Some(_) => tab == Tab::Tenants,
+    }
+}
+
+fn tenant_nav(visit: &Visit, page: &Page) -> Markup {
+    let Some(tenant) = &visit.tenant else {
+        return html! {};
+    };
+    html! {
+        div.tenant {
+            @if !visit.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
+            nav aria-label="Tenant" {
+                ul { @for tab in TENANTS { li { (tab_link(&visit.here(tab.path()), tab, page.tab == tab)) } } }
+            }
+            @if !visit.is_admin() {
+                form.find role="search" action=(visit.here("/find")) {
+                    label.unseen for="find" { "Find by id" }
+                    input #find name="id" placeholder="dlv_…, evt_…, ep_…" autocomplete="off" spellcheck="false" required;
+                    button type="submit" { "Find" }
+                }
+            }
+        }
+    }
+}
+
+fn tab_link(link: &str, tab: Tab, is_here: bool) -> Markup {
+    html! { a href=(link) aria-current=[is_here.then_some("page")] { (tab.name()) } }
+}
+
+fn leave(visit: &Visit) -> Markup {
+    if !answer::is_session(visit) {
+        return html! {};
+    }
+    html! {
+        form.leave method="post" action={ (HOME) "/sign-out" } {
+            (csrf(visit))
+            button.quiet type="submit" { "Sign out" }
+        }
+    }
+}
+
+/// What every form of ours carries.
+pub(super) fn csrf(visit: &Visit) -> Markup {
+    html! { input type="hidden" name=(CSRF_FIELD) value=(visit.visitor.csrf()); }
+}
+
+fn crumbs(page: &Page) -> Markup {
+    if page.crumbs.is_empty() {
+        return html! {};
+    }
+    html! {
+        nav.crumbs aria-label="Breadcrumb" {
+            ol { @for (name, link) in &page.crumbs { li { a href=(link) { (name) } } } }
+        }
+    }
+}
+
+fn content(page: &Page) -> Markup {
+    html! {
+        div.heading {
+            h1 { (page.title) }
+            @if let Some(lead) = &page.lead { div.lead { (lead) } }
+        }
+        @for section in &page.sections { (wrapped(section)) }
+    }
+}
+
+fn wrapped(section: &Section) -> Markup {
+    html! {
+        div.section #(section.id) data-print=[section.is_live.then(|| section.print())] {
+            (section.markup)
+        }
+    }
+}
+
+fn foot() -> Markup {
+    html! {
+        footer { p { "posthaste " (env!("CARGO_PKG_VERSION")) " · " a href="/docs" { "API" } " · times are UTC" } }
+    }
+}

@@ -1,0 +1,65 @@
+//! From an id to its page: what a customer reads out of a log is all one has to know.
+
+use serde::Deserialize;
+
+use super::{At, Reach, Show, at};
+use crate::api::code::Code;
+use crate::api::problem::Problem;
+use crate::dashboard::page::Shown;
+use crate::dashboard::visit::{Visit, escaped};
+
+pub(super) const PAGES: &[At<Show>] = &[
+    at(Reach::Everything, "/find", |visit| {
+        Box::pin(anywhere(visit))
+    }),
+    at(Reach::Tenant, "/find", |visit| Box::pin(here(visit))),
+];
+
+#[derive(Deserialize)]
+struct Whose {
+    tenant_id: String,
+}
+
+async fn anywhere(visit: Visit) -> Result<Shown, Problem> {
+    let id = visit.query("id");
+    let path = path_of(id)?;
+    let whose: Whose = visit.read(&format!("/v1/find?id={}", escaped(id))).await?;
+    Ok(Shown::Elsewhere(visit.at(&whose.tenant_id, &path)))
+}
+
+async fn here(visit: Visit) -> Result<Shown, Problem> {
+    let path = path_of(visit.query("id"))?;
+    Ok(Shown::Elsewhere(visit.here(&path)))
+}
+
+/// Where an id's page is.
+fn path_of(id: &str) -> Result<String, Problem> {
+    let place = match id.split_once('_') {
+        Some(("dlv", _)) => "deliveries",
+        Some(("evt", _)) => "events",
+        Some(("ep", _)) => "endpoints",
+        Some(("rpl", _)) => "replays",
+        Some(_) | None => {
+            let detail = "That is no id: one begins with dlv_, evt_, ep_ or rpl_.";
+            return Err(Problem::new(Code::NotFound, detail));
+        }
+    };
+    Ok(format!("/{place}/{}", escaped(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_where_its_page_is() {
+        let path = path_of("dlv_01jd2kq8z3w5x7y9a1b2c3d4e5").expect("an id");
+        assert_eq!(path, "/deliveries/dlv_01jd2kq8z3w5x7y9a1b2c3d4e5");
+        assert_eq!(
+            path_of("ep_../../x").expect("an id"),
+            "/endpoints/ep_..%2F..%2Fx"
+        );
+        assert!(path_of("01jd2k").is_err());
+        assert!(path_of("key_1").is_err());
+    }
+}

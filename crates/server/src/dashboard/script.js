@@ -1,0 +1,135 @@
+// What a page does beyond what a browser does by itself: it stays current, says how long ago things were,
+// and copies. Without it everything can still be read and done.
+"use strict";
+
+(() => {
+  // Times: "3 min ago", "in 12 s".
+  const UNITS = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
+  const inWords = (seconds) => {
+    const size = Math.abs(seconds);
+    if (size < 1) return "now";
+    const [length, unit] = UNITS.find(([length]) => size >= length) ?? UNITS.at(-1);
+    const words = `${Math.floor(size / length)} ${unit}`;
+    return seconds < 0 ? `${words} ago` : `in ${words}`;
+  };
+  const tellTimes = () => {
+    const now = Date.now();
+    for (const time of document.querySelectorAll("time[datetime]")) {
+      const at = Date.parse(time.dateTime);
+      if (!Number.isNaN(at)) time.dataset.relative = inWords((at - now) / 1000);
+    }
+  };
+
+  // Copying.
+  const showCopying = (within) => {
+    for (const button of within.querySelectorAll("button[data-copy]")) button.hidden = false;
+  };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest?.("button[data-copy]");
+    if (!button) return;
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      say("Copied.");
+      button.classList.add("did");
+      setTimeout(() => button.classList.remove("did"), 1200);
+    } catch {
+      say("Your browser does not let the page copy. Select the text instead.");
+    }
+  });
+
+  // What cannot be undone is asked about first.
+  document.addEventListener("submit", (event) => {
+    const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
+    if (question && !window.confirm(question)) event.preventDefault();
+  });
+
+  // One box that ticks all boxes of its form.
+  document.addEventListener("change", (event) => {
+    const all = event.target.closest?.("input[data-all]");
+    if (!all) return;
+    for (const box of all.form.querySelectorAll(`input[name="${all.dataset.all}"]`)) box.checked = all.checked;
+  });
+
+  // Staying current.
+  const state = document.getElementById("live-state");
+  const say = (words) => {
+    if (state) state.textContent = words;
+  };
+  const inUse = (element) => {
+    const active = document.activeElement;
+    return active && element.contains(active) && active.matches("input, select, textarea");
+  };
+  const open = (element) => new Set([...element.querySelectorAll("details[id][open]")].map((one) => one.id));
+  const waiting = new Map();
+  const put = ({ id, print, html }) => {
+    const section = document.getElementById(id);
+    if (!section || section.dataset.print === print) return;
+    // Nobody's typing is taken away; what came meanwhile is put when they are done.
+    if (inUse(section)) {
+      waiting.set(id, { id, print, html });
+      return;
+    }
+    const ticked = new Set([...section.querySelectorAll("input:checked")].map((box) => box.value));
+    const wasOpen = open(section);
+    const active = section.contains(document.activeElement) ? document.activeElement : null;
+    const focus = active && (active.id || active.getAttribute("href") || active.form?.getAttribute("action"));
+    section.innerHTML = html;
+    section.dataset.print = print;
+    for (const id of wasOpen) document.getElementById(id)?.setAttribute("open", "");
+    for (const box of section.querySelectorAll("input[type=checkbox]")) {
+      if (ticked.has(box.value)) box.checked = true;
+    }
+    if (focus) {
+      const again = [...section.querySelectorAll("a, button, summary, input")].find(
+        (one) => (one.id || one.getAttribute("href") || one.form?.getAttribute("action")) === focus,
+      );
+      again?.focus({ preventScroll: true });
+    }
+    showCopying(section);
+    tellTimes();
+    section.classList.add("fresh");
+    setTimeout(() => section.classList.remove("fresh"), 600);
+  };
+  document.addEventListener("focusout", () => {
+    setTimeout(() => {
+      for (const [id, change] of waiting) {
+        waiting.delete(id);
+        put(change);
+      }
+    });
+  });
+  const follow = () => {
+    if (!document.body.hasAttribute("data-live")) return;
+    const stream = new EventSource(location.href);
+    stream.addEventListener("section", (event) => {
+      document.body.dataset.live = "on";
+      put(JSON.parse(event.data));
+    });
+    stream.addEventListener("ended", () => {
+      stream.close();
+      document.body.dataset.live = "ended";
+      say("You are no longer signed in, or the link has ended. Load the page again to go on.");
+    });
+    stream.addEventListener("open", () => {
+      document.body.dataset.live = "on";
+    });
+    stream.addEventListener("error", () => {
+      if (document.body.dataset.live !== "ended") document.body.dataset.live = "off";
+    });
+    // A page that is left must not count as one that is looked at.
+    addEventListener("pagehide", () => stream.close());
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) follow();
+    });
+  };
+
+  tellTimes();
+  setInterval(tellTimes, 1000);
+  showCopying(document);
+  follow();
+})();

@@ -1,0 +1,165 @@
+//! What the operator decides about the pages.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use posthaste_core::time::Span;
+
+/// What the operator decides about the pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DashboardSettings {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// How browsers reach this server: scheme, host and port, as in `https://hooks.example.com`. Without
+    /// it, what a request was sent to is believed.
+    pub public_url: Option<String>,
+    /// How long somebody stays signed in.
+    pub session: Span,
+    /// What the portal looks like.
+    pub brand: Brand,
+    /// Which sites may show the portal within theirs.
+    pub frame_ancestors: Vec<String>,
+}
+
+impl Default for DashboardSettings {
+    fn default() -> DashboardSettings {
+        DashboardSettings {
+            enabled: true,
+            public_url: None,
+            session: Span::from_hours(12),
+            brand: Brand::default(),
+            frame_ancestors: Vec::new(),
+        }
+    }
+}
+
+/// What the pages look like: the operator's name, mark and colours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brand {
+    /// What stands at the top.
+    pub name: String,
+    /// The mark beside it.
+    pub logo: Option<Logo>,
+    /// The colour of links and buttons on light ground.
+    pub accent: Colour,
+    /// The same on dark ground.
+    pub accent_dark: Colour,
+}
+
+impl Default for Brand {
+    fn default() -> Brand {
+        Brand {
+            name: "posthaste".to_owned(),
+            logo: None,
+            accent: Colour([0x0a, 0x58, 0xca]),
+            accent_dark: Colour([0x7a, 0xb0, 0xff]),
+        }
+    }
+}
+
+/// A picture of the operator's.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Logo {
+    /// What kind of picture.
+    pub media_type: &'static str,
+    /// The picture.
+    pub bytes: Bytes,
+}
+
+impl fmt::Debug for Logo {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} of {} bytes",
+            self.media_type,
+            self.bytes.len()
+        )
+    }
+}
+
+/// A colour: red, green, blue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Colour(pub [u8; 3]);
+
+/// Why a text is no colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be a colour such as \"#0a58ca\"")]
+pub struct ColourError;
+
+impl FromStr for Colour {
+    type Err = ColourError;
+
+    fn from_str(text: &str) -> Result<Colour, ColourError> {
+        let digits = text.strip_prefix('#').ok_or(ColourError)?;
+        let is_hex = digits.len() == 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_hex {
+            return Err(ColourError);
+        }
+        let number = u32::from_str_radix(digits, 16).map_err(|_| ColourError)?;
+        let [_, red, green, blue] = number.to_be_bytes();
+        Ok(Colour([red, green, blue]))
+    }
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [red, green, blue] = self.0;
+        write!(formatter, "#{red:02x}{green:02x}{blue:02x}")
+    }
+}
+
+impl Colour {
+    /// How bright it is to the eye, from 0 to 1, as WCAG counts.
+    fn luminance(self) -> f64 {
+        let [red, green, blue] = self.0.map(|part| {
+            let part = f64::from(part) / 255.0;
+            if part <= 0.040_45 {
+                part / 12.92
+            } else {
+                ((part + 0.055) / 1.055).powf(2.4)
+            }
+        });
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+
+    /// Black or white, whichever can be read on it.
+    pub fn ink(self) -> Colour {
+        // Where both have the same contrast.
+        if self.luminance() > 0.179 {
+            Colour([0, 0, 0])
+        } else {
+            Colour([255, 255, 255])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_read_strictly_and_written_as_they_were() {
+        let blue: Colour = "#0a58CA".parse().expect("a colour");
+        assert_eq!(blue.to_string(), "#0a58ca");
+        for wrong in [
+            "", "0a58ca", "#0a58c", "#0a58cg", "red", "#+a58ca", "#fff;}",
+        ] {
+            assert_eq!(wrong.parse::<Colour>(), Err(ColourError), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ink_can_be_read_on_every_colour() {
+        for red in (0..=255).step_by(51) {
+            for green in (0..=255).step_by(51) {
+                for blue in (0..=255).step_by(51) {
+                    let ground = Colour([red as u8, green as u8, blue as u8]);
+                    let (ground, ink) = (ground.luminance(), ground.ink().luminance());
+                    let contrast = (ground.max(ink) + 0.05) / (ground.min(ink) + 0.05);
+                    assert!(contrast >= 4.5, "{contrast}");
+                }
+            }
+        }
+    }
+}

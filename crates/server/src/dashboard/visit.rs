@@ -1,0 +1,230 @@
+//! One visit: what was asked for, by whom, and how links are written for them.
+
+use std::sync::Arc;
+
+use http::Uri;
+use posthaste_core::id::TenantId;
+use posthaste_core::time::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Dashboard;
+use super::door::{Door, Visitor};
+use crate::api::auth::Caller;
+use crate::api::code::Code;
+use crate::api::inside::Asked;
+use crate::api::problem::Problem;
+use crate::api::route::Verb;
+
+/// One visit to one page.
+#[derive(Clone)]
+pub(super) struct Visit {
+    /// What the pages are made of.
+    pub(super) dashboard: Arc<Dashboard>,
+    /// Who visits.
+    pub(super) visitor: Arc<Visitor>,
+    /// The tenant whose part of the site it is, if it is one's.
+    pub(super) tenant: Option<TenantId>,
+    /// What stands in the path under which name.
+    pub(super) names: Vec<(&'static str, String)>,
+    /// The whole path.
+    pub(super) path: String,
+    /// What was asked for beside it.
+    pub(super) query: Vec<(String, String)>,
+    /// When.
+    pub(super) now: Timestamp,
+}
+
+impl Visit {
+    /// What stands in the path under this name.
+    ///
+    /// # Panics
+    /// If the page's path has no such name.
+    pub(super) fn name(&self, name: &str) -> &str {
+        let found = self.names.iter().find(|(given, _)| *given == name);
+        &found.expect("pages ask only for what their path has").1
+    }
+
+    /// What was asked for under this name; empty if nothing was.
+    pub(super) fn query(&self, name: &str) -> &str {
+        let found = self.query.iter().find(|(given, _)| given == name);
+        found.map_or("", |(_, text)| text.trim())
+    }
+
+    /// The tenant whose part of the site this is.
+    ///
+    /// # Panics
+    /// If the page is not a tenant's.
+    pub(super) fn tenant(&self) -> &TenantId {
+        self.tenant.as_ref().expect("the page is a tenant's")
+    }
+
+    /// Whether the visitor sees everything.
+    pub(super) fn is_admin(&self) -> bool {
+        match self.visitor.caller {
+            Caller::Admin(_) => true,
+            Caller::Tenant(..) | Caller::Nobody => false,
+        }
+    }
+
+    /// Whether the visitor came by a link to a portal.
+    pub(super) fn is_portal(&self) -> bool {
+        match self.visitor.door {
+            Door::Portal { .. } => true,
+            Door::Session { .. } | Door::Key => false,
+        }
+    }
+
+    /// A link to a page of the whole site, such as `/tenants`.
+    pub(super) fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.visitor.base())
+    }
+
+    /// A link to a page of this tenant's, such as `/endpoints`.
+    pub(super) fn here(&self, path: &str) -> String {
+        self.at(self.tenant().as_str(), path)
+    }
+
+    /// A link to a page of some tenant's.
+    pub(super) fn at(&self, tenant: &str, path: &str) -> String {
+        let base = self.visitor.base();
+        match self.is_portal() {
+            true => format!("{base}{path}"),
+            // A tenant's name has nothing in it that a path would have to escape.
+            false => format!("{base}/t/{tenant}{path}"),
+        }
+    }
+
+    /// What the API answers to `GET` of this path below the tenant, such as `/endpoints?limit=20`.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
+        let tenant = self.tenant();
+        self.read(&format!("/v1/tenants/{tenant}{path}")).await
+    }
+
+    /// What the API answers to `GET` of this path.
+    pub(super) async fn read<T: DeserializeOwned>(&self, target: &str) -> Result<T, Problem> {
+        self.ask(Verb::Get, target, None).await
+    }
+
+    /// Does what the API does with this below the tenant, and says what it answers.
+    pub(super) async fn act<T: DeserializeOwned>(
+        &self,
+        verb: Verb,
+        path: &str,
+        document: Option<Value>,
+    ) -> Result<T, Problem> {
+        let tenant = self.tenant();
+        let target = format!("/v1/tenants/{tenant}{path}");
+        self.ask(verb, &target, document).await
+    }
+
+    /// Asks the API in the visitor's name. An answer with nothing in it reads as `null`.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        verb: Verb,
+        target: &str,
+        document: Option<Value>,
+    ) -> Result<T, Problem> {
+        let asked = Asked {
+            caller: self.visitor.caller.clone(),
+            verb,
+            target: target.to_owned(),
+            document,
+        };
+        let answer = self.dashboard.app.ask(asked).await?;
+        let answer = if answer.is_empty() {
+            b"null".as_slice()
+        } else {
+            &answer
+        };
+        serde_json::from_slice(answer).map_err(|error| Problem::internal(&error))
+    }
+}
+
+/// A text as it may stand in a path or a query.
+pub(super) fn escaped(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+/// A query of those fields that are filled in, beginning with `?`; nothing if none is.
+pub(super) fn query_of<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (name, text) in fields {
+        if !text.is_empty() {
+            query.append_pair(name, text);
+        }
+    }
+    match query.finish() {
+        query if query.is_empty() => query,
+        query => format!("?{query}"),
+    }
+}
+
+/// What stands after the question mark. Of a name given twice, the first counts.
+pub(super) fn read_query(uri: &Uri) -> Vec<(String, String)> {
+    /// The most that is read of it.
+    const MAX_FIELDS: usize = 64;
+    let raw = uri.query().unwrap_or_default();
+    let fields = url::form_urlencoded::parse(raw.as_bytes());
+    fields.into_owned().take(MAX_FIELDS).collect()
+}
+
+/// Where a path leads: the names in it, if it fits the pattern.
+pub(super) fn fits(pattern: &'static str, path: &str) -> Option<Vec<(&'static str, String)>> {
+    let mut names = Vec::new();
+    let mut given = path.split('/');
+    for wanted in pattern.split('/') {
+        let given = given.next()?;
+        let name = wanted
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'));
+        match name {
+            // What stands in a path is an id or nothing: it never has to be unescaped.
+            Some(name) if is_plain(given) => names.push((name, given.to_owned())),
+            Some(_) => return None,
+            None if wanted == given => {}
+            None => return None,
+        }
+    }
+    given.next().is_none().then_some(names)
+}
+
+fn is_plain(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !text.is_empty() && text.bytes().all(allowed)
+}
+
+/// There is no such page.
+pub(super) fn no_such_page() -> Problem {
+    let detail = "There is no such page. Check the address, or begin at the overview.";
+    Problem::new(Code::NotFound, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_fits_a_pattern_part_by_part() {
+        let fit = |path| fits("/endpoints/{endpoint}/pause", path);
+        let names = fit("/endpoints/ep_1/pause").expect("it fits");
+        assert_eq!(names, [("endpoint", "ep_1".to_owned())]);
+        for other in [
+            "/endpoints//pause",
+            "/endpoints/ep_1",
+            "/endpoints/ep_1/pause/",
+            "/endpoints/ep%2f1/pause",
+            "/endpoints/a b/pause",
+        ] {
+            assert_eq!(fit(other), None, "{other}");
+        }
+        assert_eq!(fits("", ""), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_query_holds_only_what_is_filled_in() {
+        let query = query_of([("status", "failed"), ("type", ""), ("q", "a b&c")]);
+        assert_eq!(query, "?status=failed&q=a+b%26c");
+        assert_eq!(query_of([("status", "")]), "");
+    }
+}
