@@ -161,8 +161,10 @@ ids! {
     ReplayId = "rpl";
     /// Names an API key.
     KeyId = "key";
-    /// Names a pass: a session on the page, or a link to a portal.
+    /// Names a pass: what lets somebody in for a while, as a session or a link does.
     PassId = "pass";
+    /// Names an entry of the audit.
+    AuditId = "aud";
 }
 
 /// The longest name a tenant may have.

@@ -44,6 +44,11 @@ pub fn fresh_api_key() -> String {
     key
 }
 
+/// A new token of a session or a link. Like a key it is shown once, and only its [`hash_key`] is kept.
+pub fn fresh_token() -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(random_bytes::<API_KEY_BYTES>())
+}
+
 /// What a key is recognised by. A key made here has 256 random bits, so that a plain hash is enough:
 /// there is nothing to guess that a slow one would protect.
 pub fn hash_key(key: &str) -> KeyHash {

@@ -5,7 +5,8 @@ use posthaste_core::delivery::{DeadReason, Trigger};
 use posthaste_core::lane::Standing;
 use posthaste_core::sign::SignatureStyle;
 
-use crate::{ReplayScope, ReplayStatus, StoredStatus};
+use crate::audit::OutcomeWord;
+use crate::{ReplayScope, ReplayStatus, StoredStatus, Via};
 
 /// Something that is stored as a number.
 pub(crate) trait Coded: Sized + Copy {
@@ -112,6 +113,16 @@ codes! {
         ReplayStatus::Done = 1,
         ReplayStatus::Cancelled = 2,
     }
+    Via {
+        Via::Api = 0,
+        Via::Page = 1,
+        Via::Portal = 2,
+        Via::Cli = 3,
+    }
+    OutcomeWord {
+        OutcomeWord::Done = 0,
+        OutcomeWord::Refused = 1,
+    }
 }
 
 impl Coded for ReplayScope {
@@ -161,5 +172,7 @@ mod tests {
         round::<Standing>(0..4);
         round::<ReplayStatus>(0..3);
         round::<ReplayScope>(0..7);
+        round::<Via>(0..4);
+        round::<OutcomeWord>(0..2);
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 mod attempt;
+mod audit;
 mod cluster;
 mod codes;
 #[cfg(any(test, feature = "contract"))]
@@ -23,17 +24,22 @@ mod event;
 mod maintenance;
 pub mod model;
 mod page;
+mod passes;
 pub mod postgres;
 mod replay;
 mod settings;
 pub mod sqlite;
 mod store;
+mod whose;
 
 pub use posthaste_core::cluster::NodeNo;
 
 pub use attempt::{
     AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_HEADER_NAME_CHARS, MAX_HEADER_VALUE_CHARS,
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
+};
+pub use audit::{
+    AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, MAX_AUDIT_CHARS, Via,
 };
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
 pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED};
@@ -48,6 +54,8 @@ pub use event::{
 };
 pub use maintenance::{Counts, NoticeEntry, Retention, Swept, Tidied};
 pub use page::{Page, PageRequest};
+pub use passes::{Holder, Pass};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use settings::StoreSettings;
 pub use store::{Answer, Done, Store};
+pub use whose::Named;

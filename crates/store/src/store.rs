@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    ApiKey, AttemptDetail, AttemptEntry, Cluster, Content, Counts, DeadGroup, DeadGroupKey,
-    DeliveryFilter, DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, Insertion, KeyHash,
-    NewEvent, NoticeEntry, Page, PageRequest, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, StoreError, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster, Completed,
+    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Endpoint,
+    EndpointRow, EventFilter, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry, Page,
+    PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
+    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What a call will answer.
@@ -59,8 +62,8 @@ pub trait Store: Send + Sync {
     /// Changes a tenant's name, default policy and limits, if its revision is still `tenant.revision`.
     fn replace_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<Replaced>;
 
-    /// Removes a tenant, revokes its keys and deletes its endpoints, and says which those are; nothing
-    /// if there is no such tenant. A later tenant of the same id sees nothing of it.
+    /// Removes a tenant, revokes its keys, ends its passes and deletes its endpoints, and says which those are;
+    /// nothing if there is no such tenant. A later tenant of the same id sees nothing of it.
     fn delete_tenant(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>>;
 
     /// A tenant.
@@ -75,7 +78,8 @@ pub trait Store: Send + Sync {
     /// Adds a key.
     fn create_key(&self, now: Timestamp, key: ApiKey) -> Answer<Insertion>;
 
-    /// Revokes a tenant's key, or an admin key of nobody. Says false if there is none.
+    /// Revokes a tenant's key, or an admin key of nobody, and ends the passes made with it. Says false if there is
+    /// none.
     fn revoke_key(&self, now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool>;
 
     /// The key with this hash.
@@ -87,6 +91,43 @@ pub trait Store: Send + Sync {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>>;
+
+    // Passes. One whose time is up does not exist any more, whether it has been removed or not.
+
+    /// Adds a pass. One of a key is added whether the key is stored or not.
+    fn create_pass(&self, now: Timestamp, pass: Pass) -> Answer<Insertion>;
+
+    /// The pass with this hash.
+    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>>;
+
+    /// The passes that let in as a tenant.
+    fn passes(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        page: PageRequest<PassId>,
+    ) -> Answer<Page<Pass, PassId>>;
+
+    /// Ends a pass that lets in as a tenant, or anybody's. Says false if there is none.
+    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool>;
+
+    // Who did what.
+
+    /// Writes down what is about to be done. Texts are cut to [`MAX_AUDIT_CHARS`](crate::MAX_AUDIT_CHARS).
+    fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<Insertion>;
+
+    /// Writes down what came of it, once: an entry that is complete stays as it is.
+    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed>;
+
+    /// Entries, by their ids.
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>>;
+
+    /// Whose something is, if it is there and its tenant too. A deleted endpoint is nobody's.
+    fn whose(&self, named: Named) -> Answer<Option<TenantId>>;
 
     // Endpoints.
 
@@ -280,8 +321,9 @@ pub trait Store: Send + Sync {
     /// Notices with a number above `after`, the oldest first, at most `limit`.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
 
-    /// Removes events and replays that have been finished for long enough: one small step. Steps go round
-    /// through all that is stored.
+    /// Removes events and replays that have been finished for long enough, passes whose time is up, and entries of
+    /// the audit older than [`AUDIT_KEPT`](crate::AUDIT_KEPT): one small step. Steps go round through all that is
+    /// stored.
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
 
     /// Whether it can write: an empty transaction, all the way to the disk.

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::contract::comparison::compare;
@@ -40,10 +42,12 @@ enum Flaw {
     MissesNothing,
     MiscountsPending,
     KeepsRevokedKeys,
+    ChangesWhatIsComplete,
+    ShowsOthersAudit,
     ForgetsAtARestart,
 }
 
-const FLAWS: [Flaw; 23] = [
+const FLAWS: [Flaw; 25] = [
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
     Flaw::RoutesTestsToEverybody,
@@ -66,6 +70,8 @@ const FLAWS: [Flaw; 23] = [
     Flaw::MissesNothing,
     Flaw::MiscountsPending,
     Flaw::KeepsRevokedKeys,
+    Flaw::ChangesWhatIsComplete,
+    Flaw::ShowsOthersAudit,
     Flaw::ForgetsAtARestart,
 ];
 
@@ -322,6 +328,27 @@ impl Store for Flawed {
         self.inner.revoke_key(now, tenant, key)
     }
 
+    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
+        let finished = self.inner.finish_audit(entry, outcome);
+        match self.has(Flaw::ChangesWhatIsComplete) {
+            true => Box::pin(async { finished.await.map(|_| Completed::Done) }),
+            false => finished,
+        }
+    }
+
+    fn audit(
+        &self,
+        mut filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        if let AuditOf::Tenant(tenant) = &filter.of
+            && self.has(Flaw::ShowsOthersAudit)
+        {
+            filter.of = AuditOf::Named(tenant.clone());
+        }
+        self.inner.audit(filter, page)
+    }
+
     right! {
         create_tenant(now: Timestamp, tenant: Tenant) -> Answer<Insertion>;
         replace_tenant(now: Timestamp, tenant: Tenant) -> Answer<Replaced>;
@@ -331,6 +358,12 @@ impl Store for Flawed {
         create_key(now: Timestamp, key: ApiKey) -> Answer<Insertion>;
         key(hash: KeyHash) -> Answer<Option<ApiKey>>;
         keys(tenant: Option<TenantId>, page: PageRequest<KeyId>) -> Answer<Page<ApiKey, KeyId>>;
+        create_pass(now: Timestamp, pass: Pass) -> Answer<Insertion>;
+        pass(now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>>;
+        passes(now: Timestamp, tenant: TenantId, page: PageRequest<PassId>) -> Answer<Page<Pass, PassId>>;
+        end_pass(now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool>;
+        begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<Insertion>;
+        whose(named: Named) -> Answer<Option<TenantId>>;
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<Insertion>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<Replaced>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;

@@ -160,14 +160,9 @@ async fn retry_after_is_read_as_seconds_and_as_a_date() {
 
 #[tokio::test]
 async fn the_headers_of_a_refusal_are_handed_over_and_those_of_a_success_are_not() {
-    for (status, handed_over) in [
-        ("200 OK", 0),
-        ("204 No Content", 0),
-        ("302 Found", 3),
-        ("503 Busy", 3),
-    ] {
+    for (status, handed_over) in [("200 OK", 0), ("302 Found", 4), ("503 Busy", 4)] {
         let receiver = Receiver::answering(format!(
-            "HTTP/1.1 {status}\r\nx-why: canary\r\nvia: 1.1 a\r\nvia: 1.1 b\r\n\r\n"
+            "HTTP/1.1 {status}\r\nx-why: canary\r\nvia: 1.1 a\r\nvia: 1.1 b\r\ncontent-length: 0\r\n\r\n"
         ))
         .await;
         let report = post(&client(), &receiver.url()).await;

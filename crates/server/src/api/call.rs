@@ -14,9 +14,11 @@ use serde_json::Value;
 use super::App;
 use super::auth::{Caller, KnownTenant};
 use super::body;
+use super::origin::{self, Origin};
 use super::paging::Query;
 use super::problem::{Noun, Problem};
-use super::route::{Access, Handled, Route, Takes};
+use super::route::{Access, Handled, Route, Takes, to_the_end};
+use super::trail::{self, Trail};
 
 /// A request that may be answered: its key is known, and its tenant too.
 pub struct Call {
@@ -30,6 +32,7 @@ pub struct Call {
     /// Never contended: a lock only lets calls be shared between threads, which a body alone cannot be.
     body: Mutex<Body>,
     tenant: Option<Arc<KnownTenant>>,
+    origin: Origin,
 }
 
 /// Answers a request that came by `route`.
@@ -55,7 +58,8 @@ async fn handle(
             app.authenticate(request.headers()).await?
         }
     };
-    admit(app, route, caller, request).await
+    let origin = Origin::of(request.headers(), request.extensions());
+    admit(app, route, caller, origin, request).await
 }
 
 /// Lets a caller do what the route does, if it may. Every request passes here, whichever way its caller
@@ -64,6 +68,7 @@ pub(super) async fn admit(
     app: Arc<App>,
     route: &'static Route,
     caller: Caller,
+    origin: Origin,
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
@@ -88,11 +93,26 @@ pub(super) async fn admit(
         parts,
         body: Mutex::new(body),
         tenant,
+        origin,
     };
     if route.query.is_empty() && route.access != Access::Open {
         call.query().finish()?;
     }
-    Guarded((route.handler)(call)).await
+    match trail::leaves(route) {
+        false => Guarded((route.handler)(call)).await,
+        true => to_the_end(audited(call)).await,
+    }
+}
+
+/// Does what is asked, and leaves a trail of it.
+async fn audited(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant.as_ref().map(|known| known.tenant.id.clone());
+    let path = call.parts.uri.path();
+    let (app, route) = (&call.app, call.route);
+    let trail = Trail::begin(app, route, &call.caller, tenant, &call.origin, path).await?;
+    let answered = Guarded((route.handler)(call)).await;
+    trail.end(trail::outcome_of(&answered)).await;
+    answered
 }
 
 /// A handler whose panic is a fault of ours like any other: its caller is told, and the connection
@@ -129,6 +149,12 @@ impl Call {
         segment(&self.parts, self.route.place_of(name))
             .parse()
             .map_err(|_| Problem::missing(noun))
+    }
+
+    /// What this server was called by its caller: scheme, host and port.
+    pub fn called(&self) -> Option<String> {
+        let told = self.origin.called.clone();
+        told.or_else(|| origin::called(&self.parts.headers))
     }
 
     /// The headers.

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::App;
 use super::auth::Caller;
 use super::call;
+use super::origin::Origin;
 use super::problem::{Noun, Problem};
 use super::route::{Route, Verb};
 use super::routes;
@@ -24,6 +25,8 @@ use super::routes;
 pub struct Asked {
     /// Who asks.
     pub caller: Caller,
+    /// From where, and which way.
+    pub origin: Origin,
     /// What is to be done.
     pub verb: Verb,
     /// The path and the query, written as in a URL.
@@ -48,7 +51,8 @@ impl App {
         *request.uri_mut() = uri;
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(CONTENT_TYPE, json);
-        let response = call::admit(self.clone(), route, asked.caller, request).await?;
+        let response =
+            call::admit(self.clone(), route, asked.caller, asked.origin, request).await?;
         // It is in memory already, and as large as its route lets it be.
         let whole = response.into_body().collect().await;
         let whole = whole.map_err(|error| Problem::internal(&error))?;

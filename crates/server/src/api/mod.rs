@@ -13,8 +13,11 @@
 //!   once; and refused before anything is done.
 //! - **Apart.** What belongs to another tenant is answered exactly as what does not exist.
 //! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
+//! - **Known later.** What changes something leaves a trail in the audit, whoever did it and whichever
+//!   way; see [`trail`].
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
+mod attention;
 pub mod auth;
 pub mod body;
 mod cache;
@@ -31,9 +34,11 @@ pub mod inside;
 mod keys;
 mod metrics;
 pub mod openapi;
-mod pace;
+pub mod origin;
+pub(crate) mod pace;
 pub mod paging;
 pub mod policies;
+mod portal_links;
 mod probes;
 pub mod problem;
 pub mod quota;
@@ -44,6 +49,7 @@ pub mod serve;
 pub mod settings;
 pub mod stats;
 mod tenants;
+mod trail;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

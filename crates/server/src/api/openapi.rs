@@ -110,6 +110,7 @@ pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
             let about = match name {
                 "tenant" => "The tenant's id.",
                 "key" => "The key's id, `key_…`.",
+                "link" => "The link's id, `pass_…`.",
                 "endpoint" => "The endpoint's id, `ep_…`.",
                 "event" => "The event's id, `evt_…`.",
                 "delivery" => "The delivery's id, `dlv_…`.",

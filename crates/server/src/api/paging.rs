@@ -7,7 +7,7 @@ use axum::body::Body;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId};
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DeadGroupKey, Page, PageRequest};
@@ -169,6 +169,7 @@ id_cursors! {
     DeliveryId = 3;
     ReplayId = 4;
     KeyId = 5;
+    PassId = 9;
 }
 
 impl Cursor for (Timestamp, TenantId) {
@@ -188,7 +189,7 @@ impl Cursor for (Timestamp, TenantId) {
 }
 
 impl Cursor for DeadGroupKey {
-    const MARK: u8 = 7;
+    const MARK: u8 = 8;
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.0.0.to_be_bytes().to_vec();

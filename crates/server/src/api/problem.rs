@@ -69,6 +69,8 @@ pub enum Noun {
     Delivery,
     /// A replay.
     Replay,
+    /// A link to a portal.
+    Link,
 }
 
 impl Noun {
@@ -80,6 +82,7 @@ impl Noun {
             Noun::Endpoint => "There is no such endpoint. Check the id in the path.",
             Noun::Event => "There is no such event. Check the id in the path.",
             Noun::Delivery => "There is no such delivery. Check the id in the path.",
+            Noun::Link => "There is no such link, or it has ended. Check the id in the path.",
             Noun::Replay => "There is no such replay. Check the id in the path.",
         }
     }

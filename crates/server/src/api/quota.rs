@@ -255,6 +255,14 @@ pub fn too_many_keys(limit: usize) -> Problem {
     Problem::new(Code::QuotaExceeded, detail).with_status(StatusCode::FORBIDDEN)
 }
 
+/// A tenant has as many links to its portal as it may have.
+pub fn too_many_links(limit: usize) -> Problem {
+    let detail = format!(
+        "A tenant may have {limit} portal links at once. End one that is not used, or wait until some expire."
+    );
+    Problem::new(Code::QuotaExceeded, detail).with_status(StatusCode::FORBIDDEN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

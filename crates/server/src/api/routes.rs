@@ -13,8 +13,8 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    dead_letters, deliveries, endpoints, events, keys, metrics, policies, probes, replays, stats,
-    tenants,
+    attention, dead_letters, deliveries, endpoints, events, keys, metrics, policies, portal_links,
+    probes, replays, stats, tenants,
 };
 
 /// Every route, in the order in which they are described.
@@ -22,6 +22,7 @@ pub static GROUPS: &[&Group] = &[
     &probes::GROUP,
     &tenants::GROUP,
     &keys::GROUP,
+    &portal_links::GROUP,
     &endpoints::GROUP,
     &events::GROUP,
     &deliveries::GROUP,
@@ -29,6 +30,7 @@ pub static GROUPS: &[&Group] = &[
     &replays::GROUP,
     &policies::GROUP,
     &stats::GROUP,
+    &attention::GROUP,
     &metrics::GROUP,
 ];
 

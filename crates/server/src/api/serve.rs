@@ -28,6 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower::Service;
 
+use super::origin::Peer;
 use super::settings::ApiSettings;
 use rest::{Rest, throw_away};
 
@@ -55,14 +56,17 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, peer, place) = tokio::select! {
             taken = take(&listener, &room) => taken,
             () = &mut stop => break,
         };
         // Answers are small and complete: holding them back for more would only add delay.
         let _ = stream.set_nodelay(true);
         let router = router.clone();
-        let service = service_fn(move |request| answer(router.clone(), request));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            answer(router.clone(), request)
+        });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
@@ -108,12 +112,12 @@ async fn answer(
 async fn take(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> (TcpStream, tokio::sync::OwnedSemaphorePermit) {
+) -> (TcpStream, Peer, tokio::sync::OwnedSemaphorePermit) {
     let place = room.clone().acquire_owned().await;
     let place = place.expect("nobody closes the semaphore");
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, peer)) => return (stream, Peer(peer.ip()), place),
             Err(why) => {
                 tracing::warn!(%why, "a connection could not be taken");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

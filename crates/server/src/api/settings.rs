@@ -31,6 +31,9 @@ pub struct ApiSettings {
     pub admin_keys: Vec<KeyHash>,
     /// Which destinations may be registered.
     pub egress_rules: EgressRules,
+    /// How browsers reach this server: scheme, host and port. Without it, what a request was sent to is
+    /// believed.
+    pub public_url: Option<String>,
     /// Plan limits of tenants that have none of their own.
     pub limits: DefaultLimits,
     /// The retry policy where neither endpoint nor tenant has one, and how it was written.
@@ -78,6 +81,7 @@ impl Default for ApiSettings {
             },
             admin_keys: Vec::new(),
             egress_rules: EgressRules::default(),
+            public_url: None,
             limits: DefaultLimits {
                 endpoints: 10_000,
                 events_per_second: None,

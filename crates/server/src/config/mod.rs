@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod layer;
+mod pages;
 mod read;
 mod role;
 mod secret;
@@ -353,6 +354,7 @@ impl Config {
             },
             admin_keys: admin_key.map(|key| hash_key(key.reveal())).collect(),
             egress_rules: self.egress.clone(),
+            public_url: self.dashboard.public_url.clone(),
             limits: DefaultLimits {
                 endpoints: self.tenant_limits.endpoints,
                 events_per_second: self.tenant_limits.events_per_second,

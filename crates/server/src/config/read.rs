@@ -17,6 +17,7 @@ use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
+use super::pages;
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
@@ -103,6 +104,14 @@ impl Config {
         if let Some(section) = fields.object("tenant_limits") {
             read_tenant_limits(&mut self.tenant_limits, section);
         }
+        let public_url = pages::read_public_url(&mut fields);
+        self.dashboard.public_url = public_url.or(self.dashboard.public_url.take());
+        if let Some(section) = fields.object("dashboard") {
+            pages::read_dashboard(&mut self.dashboard, section);
+        }
+        if let Some(section) = fields.object("portal") {
+            pages::read_portal(&mut self.dashboard, section);
+        }
         if let Some(section) = fields.object("engine") {
             read_engine(&mut self.engine, section);
         }
@@ -116,7 +125,7 @@ impl Config {
     }
 }
 
-fn set<T>(setting: &mut T, said: Option<T>) {
+pub(super) fn set<T>(setting: &mut T, said: Option<T>) {
     if let Some(said) = said {
         *setting = said;
     }
@@ -184,7 +193,7 @@ fn read_log(log: &mut LogSettings, mut fields: Fields<'_, '_>) {
 }
 
 /// The field as text, made something of.
-fn parsed<T, E: Display>(
+pub(super) fn parsed<T, E: Display>(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
     read: impl FnOnce(&str) -> Result<T, E>,
@@ -244,7 +253,7 @@ fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<Master
     })
 }
 
-fn read_path(text: &str) -> Result<PathBuf, &'static str> {
+pub(super) fn read_path(text: &str) -> Result<PathBuf, &'static str> {
     if text.is_empty() || text.contains('\0') {
         return Err("must be the path of a file");
     }
@@ -260,7 +269,7 @@ fn read_ca_bundle(fields: &mut Fields<'_, '_>) -> Option<PathBuf> {
 }
 
 /// Reads a list, each item by itself, so that each wrong one is told.
-fn read_items<T, E: Display>(
+pub(super) fn read_items<T, E: Display>(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
     most_items: usize,
@@ -302,7 +311,7 @@ fn nat64_prefix(item: &Value) -> Result<Nat64Prefix, Nat64PrefixError> {
     item.as_str().unwrap_or_default().parse()
 }
 
-fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
+pub(super) fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
     let value = fields.value(name)?;
     if value.as_bool().is_none() {
         fields.wrong(name, "must be true or false");

@@ -10,32 +10,37 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use maud::html;
 use posthaste_core::id::TenantId;
+use posthaste_store::Via;
 
 use super::door::{self, Door, HOME, PORTAL, Visitor};
 use super::form::Form;
 use super::page::{After, Done, Page, Shown, Tab};
 use super::pages::{self, Reach};
 use super::visit::{self, Visit, escaped, no_such_page};
-use super::{Answer, Dashboard, layout, live, sign_in};
+use super::{Answer, Dashboard, Site, layout, live, sign_in};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
+use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 
 /// Answers a request below `/dashboard` or `/portal`.
 pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) -> Answer {
-    let in_portal = request.uri().path().starts_with(PORTAL);
-    let answered = match in_portal {
-        true => portal(&dashboard, request).await,
-        false => own(&dashboard, request).await,
+    let site = match request.uri().path().starts_with(PORTAL) {
+        true => Site::Portal,
+        false => Site::Dashboard,
+    };
+    let answered = match site {
+        Site::Portal => portal(&dashboard, request).await,
+        Site::Dashboard => own(&dashboard, request).await,
     };
     let mut answer = answered.unwrap_or_else(|problem| {
         let page = problem_page(&problem, HOME);
         with_wait(
-            html(&layout::bare(&dashboard, &page), page.status),
+            html(&layout::bare(&dashboard, site, &page), page.status),
             &problem,
         )
     });
-    secure(&dashboard, in_portal, &mut answer);
+    secure(&dashboard, site, &mut answer);
     answer
 }
 
@@ -93,7 +98,10 @@ async fn portal(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<An
                 return Ok(live::ended());
             }
             let page = link_ended();
-            return Ok(html(&layout::bare(dashboard, &page), page.status));
+            return Ok(html(
+                &layout::bare(dashboard, Site::Portal, &page),
+                page.status,
+            ));
         }
         Err(problem) => return Err(problem),
     };
@@ -116,6 +124,10 @@ async fn go(
         None => Reach::Everything,
         Some(_) => Reach::Tenant,
     };
+    let via = match visitor.door {
+        Door::Portal { .. } => Via::Portal,
+        Door::Session { .. } | Door::Key => Via::Page,
+    };
     let mut visit = Visit {
         dashboard: dashboard.clone(),
         visitor: Arc::new(visitor),
@@ -123,6 +135,7 @@ async fn go(
         names: Vec::new(),
         path: request.uri().path().to_owned(),
         query: visit::read_query(request.uri()),
+        origin: Origin::of_page(via, request.headers(), request.extensions()),
         now: dashboard.app.clock.wall(),
     };
     let method = request.method().clone();
@@ -216,7 +229,10 @@ fn sign_in_first(dashboard: &Dashboard, request: &Request<Body>, problem: &Probl
     }
     if *request.method() != Method::GET {
         let page = problem_page(problem, HOME);
-        return html(&layout::bare(dashboard, &page), page.status);
+        return html(
+            &layout::bare(dashboard, Site::Dashboard, &page),
+            page.status,
+        );
     }
     let wanted = request.uri().path_and_query();
     let wanted = wanted.map_or(HOME, |wanted| wanted.as_str());
@@ -262,10 +278,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; base-uri 'none'; ";
 
 /// Tells the browser what pages may do, and who may show them within theirs.
-fn secure(dashboard: &Dashboard, in_portal: bool, answer: &mut Answer) {
-    let framed_by = match (in_portal, dashboard.settings.frame_ancestors.as_slice()) {
-        (false, _) | (true, []) => "'none'".to_owned(),
-        (true, origins) => origins.join(" "),
+fn secure(dashboard: &Dashboard, site: Site, answer: &mut Answer) {
+    let framed_by = match (site, dashboard.settings.frame_ancestors.as_slice()) {
+        (Site::Dashboard, _) | (Site::Portal, []) => "'none'".to_owned(),
+        (Site::Portal, origins) => origins.join(" "),
     };
     let headers = answer.headers_mut();
     if framed_by == "'none'" {

@@ -13,6 +13,7 @@ use super::page::print_of;
 use super::settings::Brand;
 use crate::picture;
 
+const CSS: &str = "text/css; charset=utf-8";
 const FOR_GOOD: &str = "public, max-age=31536000, immutable";
 
 const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 32\">\
@@ -33,12 +34,13 @@ struct Asset {
 }
 
 impl Assets {
-    /// The assets in this brand's colours.
-    pub(super) fn new(brand: &Brand) -> Assets {
+    /// The assets, some of them in the portal's colours.
+    pub(super) fn new(portal: &Brand) -> Assets {
         let style = format!("{}\n{}", include_str!("style.css"), picture::styles());
         let mut all = vec![
-            asset("style.css", "text/css; charset=utf-8", style),
-            asset("brand.css", "text/css; charset=utf-8", colours(brand)),
+            asset("style.css", CSS, style),
+            asset("dashboard.css", CSS, colours(&Brand::default())),
+            asset("portal.css", CSS, colours(portal)),
             asset(
                 "script.js",
                 "text/javascript; charset=utf-8",
@@ -46,7 +48,7 @@ impl Assets {
             ),
             asset("icon.svg", "image/svg+xml", ICON.to_owned()),
         ];
-        if let Some(logo) = &brand.logo {
+        if let Some(logo) = &portal.logo {
             all.push(asset("logo", logo.media_type, logo.bytes.clone()));
         }
         Assets { all }

@@ -8,18 +8,20 @@
 //! Whoever does something proves that a page of ours asked for it: by a token that only our pages know,
 //! and by the site the browser says the request comes from.
 
-use std::sync::Arc;
-
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, Method};
+use posthaste_core::id::PassId;
+use posthaste_store::{Holder, Pass};
 use ring::digest::{SHA256, digest};
 
 use super::Dashboard;
 use super::form::Form;
-use crate::api::auth::{Caller, bearer};
+use crate::api::auth::{Caller, Credential, bearer};
 use crate::api::code::Code;
+use crate::api::origin;
 use crate::api::problem::Problem;
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use crate::chance::hash_key;
 
 /// Where the dashboard is.
 pub(super) const HOME: &str = "/dashboard";
@@ -29,6 +31,8 @@ pub(super) const PORTAL: &str = "/portal";
 pub(super) const COOKIE_NAME: &str = "posthaste_session";
 /// Tells browsers that only this host may set the cookie, and only over TLS.
 pub(super) const SECURE_PREFIX: &str = "__Host-";
+/// The longest token that is looked at.
+const MAX_TOKEN_CHARS: usize = 128;
 /// The field of a form that proves where it comes from.
 pub(super) const CSRF_FIELD: &str = "csrf";
 
@@ -46,6 +50,8 @@ pub(super) enum Door {
     Session {
         /// What the cookie holds.
         token: String,
+        /// What is stored of it.
+        pass: PassId,
     },
     /// By a link.
     Portal {
@@ -68,7 +74,7 @@ impl Visitor {
     /// What a form carries, so that it can be told from one of another site's.
     pub(super) fn csrf(&self) -> String {
         match &self.door {
-            Door::Session { token } | Door::Portal { token } => csrf_of(token),
+            Door::Session { token, .. } | Door::Portal { token } => csrf_of(token),
             Door::Key => String::new(),
         }
     }
@@ -91,12 +97,55 @@ pub(super) async fn at_dashboard(
             door: Door::Key,
         });
     }
-    Err(Problem::unauthorized())
+    let token = session_token(headers).ok_or_else(Problem::unauthorized)?;
+    by_session(dashboard, token).await
+}
+
+/// Whose session this is.
+pub(super) async fn by_session(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
+    let pass = pass_of(dashboard, token).await?;
+    match pass.holder {
+        // Asked anew each time: with its key a session ends.
+        Holder::Key(hash) => Ok(Visitor {
+            caller: dashboard.app.holder_of(hash).await?,
+            door: Door::Session {
+                token: token.to_owned(),
+                pass: pass.id,
+            },
+        }),
+        // A link opens a portal, and no more.
+        Holder::Tenant(_) => Err(Problem::unauthorized()),
+    }
 }
 
 /// Finds out who visits a portal.
-pub(super) async fn at_portal(_dashboard: &Dashboard, _token: &str) -> Result<Visitor, Problem> {
-    Err(Problem::unauthorized())
+pub(super) async fn at_portal(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
+    let pass = pass_of(dashboard, token).await?;
+    match pass.holder {
+        Holder::Tenant(tenant) => Ok(Visitor {
+            caller: Caller::Tenant(Credential::Link(pass.id), tenant),
+            door: Door::Portal {
+                token: token.to_owned(),
+            },
+        }),
+        Holder::Key(_) => Err(Problem::unauthorized()),
+    }
+}
+
+/// The pass that a token is of.
+async fn pass_of(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
+    if token.is_empty() || token.len() > MAX_TOKEN_CHARS {
+        return Err(Problem::unauthorized());
+    }
+    let app = &dashboard.app;
+    let pass = app.store.pass(app.clock.wall(), hash_key(token)).await?;
+    pass.ok_or_else(Problem::unauthorized)
+}
+
+/// The token that the cookie of a session holds.
+fn session_token(headers: &HeaderMap) -> Option<&str> {
+    let secure = format!("{SECURE_PREFIX}{COOKIE_NAME}");
+    cookie(headers, &secure).or_else(|| cookie(headers, COOKIE_NAME))
 }
 
 /// Refuses what another site made a browser do.
@@ -164,9 +213,7 @@ pub(super) fn comes_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool
 /// Whether the browser speaks TLS with somebody before us.
 pub(super) fn is_secure(dashboard: &Dashboard, headers: &HeaderMap) -> bool {
     let public_url = dashboard.settings.public_url.as_deref();
-    let told = headers.get("x-forwarded-proto");
-    public_url.is_some_and(|url| url.starts_with("https://"))
-        || told.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"https"))
+    public_url.is_some_and(|url| url.starts_with("https://")) || origin::is_secure(headers)
 }
 
 /// The value of a cookie.
@@ -179,12 +226,4 @@ pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     pairs
         .find(|(given, _)| *given == name)
         .map(|(_, value)| value)
-}
-
-/// A visitor that others may share.
-pub(super) type Guest = Arc<Visitor>;
-
-/// Whose session this is.
-pub(super) async fn by_session(_dashboard: &Dashboard, _token: &str) -> Result<Visitor, Problem> {
-    Err(Problem::unauthorized())
 }

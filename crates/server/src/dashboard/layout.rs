@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::door::{CSRF_FIELD, HOME};
 use super::page::{Done, Page, Section, Tab};
 use super::visit::Visit;
-use super::{Dashboard, answer};
+use super::{Dashboard, Site, answer};
 
 /// The parts of the site of somebody who sees everything.
 const ALL: [Tab; 4] = [Tab::Overview, Tab::Tenants, Tab::Lab, Tab::Audit];
@@ -23,18 +23,19 @@ const TENANTS: [Tab; 6] = [
 pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
     let dashboard = &visit.dashboard;
     let is_live = page.sections.iter().any(|section| section.is_live);
-    let home = match visit.is_portal() {
-        true => visit.here(""),
-        false => visit.link(""),
+    let site = visit.site();
+    let home = match site {
+        Site::Portal => visit.here(""),
+        Site::Dashboard => visit.link(""),
     };
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(dashboard, &page.title))
+            (head(dashboard, site, &page.title))
             body data-live[is_live] {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
-                    (brand(dashboard, &home))
+                    (brand(dashboard, site, &home))
                     (site_nav(visit, page))
                     (leave(visit))
                 }
@@ -52,19 +53,24 @@ pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
 }
 
 /// A page for somebody who is not known.
-pub(super) fn bare(dashboard: &Dashboard, page: &Page) -> Markup {
-    bare_with(dashboard, page, None)
+pub(super) fn bare(dashboard: &Dashboard, site: Site, page: &Page) -> Markup {
+    bare_with(dashboard, site, page, None)
 }
 
 /// The same, after something was done.
-pub(super) fn bare_with(dashboard: &Dashboard, page: &Page, done: Option<Done>) -> Markup {
+pub(super) fn bare_with(
+    dashboard: &Dashboard,
+    site: Site,
+    page: &Page,
+    done: Option<Done>,
+) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(dashboard, &page.title))
+            (head(dashboard, site, &page.title))
             body.bare {
                 a.skip href="#main" { "Skip to the content" }
-                header.top { (brand(dashboard, HOME)) }
+                header.top { (brand(dashboard, site, HOME)) }
                 main #main tabindex="-1" {
                     @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
                     (content(page))
@@ -83,31 +89,35 @@ pub(super) fn again(dashboard: &Dashboard) -> Markup {
             head {
                 meta charset="utf-8";
                 meta http-equiv="refresh" content="0";
-                title { (dashboard.settings.brand.name) }
+                title { (dashboard.brand.name) }
             }
             body { main { h1 { "One moment" } p { "If nothing happens, load the page again." } } }
         }
     }
 }
 
-fn head(dashboard: &Dashboard, title: &str) -> Markup {
+fn head(dashboard: &Dashboard, site: Site, title: &str) -> Markup {
     let assets = &dashboard.assets;
+    let colours = match site {
+        Site::Dashboard => "dashboard.css",
+        Site::Portal => "portal.css",
+    };
     html! {
         head {
             meta charset="utf-8";
             meta name="viewport" content="width=device-width, initial-scale=1";
             meta name="color-scheme" content="light dark";
-            title { (title) " · " (dashboard.settings.brand.name) }
+            title { (title) " · " (dashboard.brand(site).name) }
             link rel="icon" href=(assets.link("icon.svg")) type="image/svg+xml";
             link rel="stylesheet" href=(assets.link("style.css"));
-            link rel="stylesheet" href=(assets.link("brand.css"));
+            link rel="stylesheet" href=(assets.link(colours));
             script src=(assets.link("script.js")) defer {}
         }
     }
 }
 
-fn brand(dashboard: &Dashboard, home: &str) -> Markup {
-    let brand = &dashboard.settings.brand;
+fn brand(dashboard: &Dashboard, site: Site, home: &str) -> Markup {
+    let brand = dashboard.brand(site);
     html! {
         a.brand href=(home) {
             @if brand.logo.is_some() {

@@ -132,7 +132,7 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
 async fn is_still_welcome(visit: &Visit) -> Result<(), Problem> {
     let dashboard: &Arc<Dashboard> = &visit.dashboard;
     match &visit.visitor.door {
-        Door::Session { token } => door::by_session(dashboard, token).await.map(drop),
+        Door::Session { token, .. } => door::by_session(dashboard, token).await.map(drop),
         Door::Portal { token } => door::at_portal(dashboard, token).await.map(drop),
         // It is asked about with everything that is read.
         Door::Key => Ok(()),

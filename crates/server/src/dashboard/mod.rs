@@ -24,7 +24,7 @@
 //! | [`parts`] | what pages are built from |
 //! | [`assets`] | the stylesheet, the script, and the operator's colours |
 
-#![expect(dead_code, unused_imports, reason = "the pages that use them follow")]
+#![allow(dead_code, unused_imports, reason = "the pages that use them follow")]
 
 mod answer;
 mod assets;
@@ -49,6 +49,7 @@ use http::{Request, Response};
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::App;
+use crate::api::pace::Meter;
 
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
 
@@ -59,7 +60,11 @@ const MAX_LIVE_STREAMS: usize = 200;
 pub struct Dashboard {
     app: Arc<App>,
     settings: DashboardSettings,
+    /// What the dashboard looks like. The portal's is in the settings.
+    brand: Brand,
     assets: assets::Assets,
+    /// How many wrong keys were given lately.
+    wrong_keys: Meter,
     live: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
 }
@@ -72,13 +77,32 @@ impl Dashboard {
         stopping: watch::Receiver<bool>,
     ) -> Dashboard {
         Dashboard {
-            assets: assets::Assets::new(&settings.brand),
+            assets: assets::Assets::new(&settings.portal),
+            brand: Brand::default(),
             app,
             settings,
+            wrong_keys: Meter::default(),
             live: Arc::new(Semaphore::new(MAX_LIVE_STREAMS)),
             stopping,
         }
     }
+
+    /// What a part of the site looks like.
+    fn brand(&self, site: Site) -> &Brand {
+        match site {
+            Site::Dashboard => &self.brand,
+            Site::Portal => &self.settings.portal,
+        }
+    }
+}
+
+/// Which of the two sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Site {
+    /// For those who run the server, and for tenants with a key.
+    Dashboard,
+    /// For a tenant's own customers and colleagues, by a link.
+    Portal,
 }
 
 /// Where pages are found.

@@ -16,8 +16,8 @@ pub struct DashboardSettings {
     pub public_url: Option<String>,
     /// How long somebody stays signed in.
     pub session: Span,
-    /// What the portal looks like.
-    pub brand: Brand,
+    /// What the portal looks like. The dashboard is in our own colours.
+    pub portal: Brand,
     /// Which sites may show the portal within theirs.
     pub frame_ancestors: Vec<String>,
 }
@@ -28,13 +28,13 @@ impl Default for DashboardSettings {
             enabled: true,
             public_url: None,
             session: Span::from_hours(12),
-            brand: Brand::default(),
+            portal: Brand::default(),
             frame_ancestors: Vec::new(),
         }
     }
 }
 
-/// What the pages look like: the operator's name, mark and colours.
+/// What pages look like: the operator's name, mark and colours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brand {
     /// What stands at the top.

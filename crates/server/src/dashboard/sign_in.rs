@@ -1,43 +1,157 @@
 //! Coming in with a key, and leaving.
+//!
+//! The key is given once and is not kept: a session has a token of its own, of which only a hash is
+//! stored. It ends when its time is up, when somebody signs out, and when its key is revoked.
 
 use std::sync::Arc;
 
 use axum::body::Body;
+use http::header::{HeaderMap, HeaderValue, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{Holder, Insertion, Pass};
 
-use super::door::HOME;
+use super::door::{self, COOKIE_NAME, Door, HOME, SECURE_PREFIX};
+use super::form::Form;
 use super::page::{Done, Page, Tab};
-use super::{Answer, Dashboard, answer, layout, visit};
+use super::{Answer, Dashboard, Site, answer, layout, visit};
+use crate::api::code::Code;
 use crate::api::problem::Problem;
+use crate::api::settings::Pace;
+use crate::chance::{fresh_token, hash_key};
+
+/// How many wrong keys are listened to: more than people mistype, fewer than a search needs.
+const WRONG_KEYS: Pace = Pace {
+    per_second: 5,
+    burst: 50,
+};
 
 /// The page that asks for a key, or what comes of giving one.
 pub(super) async fn answer(
     dashboard: &Arc<Dashboard>,
     request: Request<Body>,
 ) -> Result<Answer, Problem> {
-    if *request.method() == Method::GET || *request.method() == Method::HEAD {
-        let query = visit::read_query(request.uri());
-        let given = |wanted: &str| {
-            let found = query.iter().find(|(name, _)| name == wanted);
-            found.map_or("", |(_, text)| text.as_str())
-        };
-        let done = Done::read(given("done"));
-        let page = page(given("next"), None);
-        return Ok(answer::html(
-            &layout::bare_with(dashboard, &page, done),
-            StatusCode::OK,
-        ));
+    match *request.method() {
+        Method::GET | Method::HEAD => Ok(ask(dashboard, &request)),
+        Method::POST => enter(dashboard, request).await,
+        _ => Err(Problem::method_not_allowed("GET, POST".to_owned())),
     }
-    Err(Problem::method_not_allowed("GET, POST".to_owned()))
+}
+
+fn ask(dashboard: &Dashboard, request: &Request<Body>) -> Answer {
+    let query = visit::read_query(request.uri());
+    let given = |wanted: &str| {
+        let found = query.iter().find(|(name, _)| name == wanted);
+        found.map_or("", |(_, text)| text.as_str())
+    };
+    let done = Done::read(given("done"));
+    let page = page(given("next"), None);
+    let markup = layout::bare_with(dashboard, Site::Dashboard, &page, done);
+    answer::html(&markup, StatusCode::OK)
+}
+
+async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answer, Problem> {
+    let (parts, body) = request.into_parts();
+    let form = Form::read(&parts.headers, body).await?;
+    door::check_origin(dashboard, &parts.headers)?;
+    let app = &dashboard.app;
+    let hash = hash_key(form.text("key"));
+    match app.holder_of(hash).await {
+        Ok(_) => {}
+        Err(problem) if problem.code == Code::Unauthorized => {
+            return wrong_key(dashboard, form.text("next"));
+        }
+        Err(problem) => return Err(problem),
+    }
+    let now = app.clock.wall();
+    let life_ms = dashboard.settings.session.as_millis();
+    let token = fresh_token();
+    let pass = Pass {
+        id: app.mint(),
+        hash: hash_key(&token),
+        holder: Holder::Key(hash),
+        created_at: now,
+        expires_at: Timestamp(now.0.saturating_add(life_ms)),
+    };
+    match app.store.create_pass(now, pass).await? {
+        Insertion::Created => {}
+        Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => {
+            return Err(Problem::internal(&"a fresh session was refused"));
+        }
+    }
+    let mut answer = answer::to(wanted(form.text("next")));
+    set_cookie(
+        dashboard,
+        &parts.headers,
+        &mut answer,
+        &token,
+        life_ms / 1_000,
+    );
+    Ok(answer)
+}
+
+fn wrong_key(dashboard: &Dashboard, next: &str) -> Result<Answer, Problem> {
+    let now = dashboard.app.clock.now().tick;
+    if let Err(wait) = dashboard.wrong_keys.spend(now, WRONG_KEYS, 1) {
+        let detail = "Too many wrong keys were given. Wait a little, and try again.";
+        return Err(Problem::new(Code::RateLimited, detail).after(wait));
+    }
+    let wrong = "That key is not known, or it was revoked.";
+    let page = page(next, Some(wrong));
+    let markup = layout::bare(dashboard, Site::Dashboard, &page);
+    Ok(answer::html(&markup, StatusCode::UNAUTHORIZED))
 }
 
 /// Ends a session.
 pub(super) async fn leave(
-    _dashboard: &Arc<Dashboard>,
-    _request: Request<Body>,
+    dashboard: &Arc<Dashboard>,
+    request: Request<Body>,
 ) -> Result<Answer, Problem> {
-    Ok(answer::to(&format!("{HOME}/sign-in")))
+    if *request.method() != Method::POST {
+        return Err(Problem::method_not_allowed("POST".to_owned()));
+    }
+    let (parts, body) = request.into_parts();
+    let form = Form::read(&parts.headers, body).await?;
+    match door::at_dashboard(dashboard, &parts.headers).await {
+        Ok(visitor) => {
+            door::check_form(dashboard, &visitor, &parts.headers, &form)?;
+            match visitor.door {
+                Door::Session { pass, .. } => {
+                    let app = &dashboard.app;
+                    app.store.end_pass(app.clock.wall(), None, pass).await?;
+                }
+                Door::Portal { .. } | Door::Key => {}
+            }
+        }
+        // It has ended already.
+        Err(problem) if problem.code == Code::Unauthorized => {}
+        Err(problem) => return Err(problem),
+    }
+    let done = Done::SignedOut.word();
+    let mut answer = answer::to(&format!("{HOME}/sign-in?done={done}"));
+    set_cookie(dashboard, &parts.headers, &mut answer, "", 0);
+    Ok(answer)
+}
+
+/// Gives a browser its session, or takes it away. No script can read it, and no other site can make the
+/// browser send it.
+fn set_cookie(
+    dashboard: &Dashboard,
+    headers: &HeaderMap,
+    answer: &mut Answer,
+    token: &str,
+    life_secs: u64,
+) {
+    let (prefix, secure) = match door::is_secure(dashboard, headers) {
+        true => (SECURE_PREFIX, "; Secure"),
+        false => ("", ""),
+    };
+    let cookie = format!(
+        "{prefix}{COOKIE_NAME}={token}; Path=/; Max-Age={life_secs}; HttpOnly; SameSite=Strict{secure}"
+    );
+    let cookie = HeaderValue::from_str(&cookie).expect("a token is plain ASCII");
+    answer.headers_mut().insert(SET_COOKIE, cookie);
 }
 
 /// The page that asks for a key.

@@ -8,11 +8,12 @@ use posthaste_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Dashboard;
 use super::door::{Door, Visitor};
+use super::{Dashboard, Site};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
 use crate::api::inside::Asked;
+use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 
@@ -31,6 +32,8 @@ pub(super) struct Visit {
     pub(super) path: String,
     /// What was asked for beside it.
     pub(super) query: Vec<(String, String)>,
+    /// From where.
+    pub(super) origin: Origin,
     /// When.
     pub(super) now: Timestamp,
 }
@@ -67,12 +70,17 @@ impl Visit {
         }
     }
 
+    /// Which site they are on.
+    pub(super) fn site(&self) -> Site {
+        match self.visitor.door {
+            Door::Portal { .. } => Site::Portal,
+            Door::Session { .. } | Door::Key => Site::Dashboard,
+        }
+    }
+
     /// Whether the visitor came by a link to a portal.
     pub(super) fn is_portal(&self) -> bool {
-        match self.visitor.door {
-            Door::Portal { .. } => true,
-            Door::Session { .. } | Door::Key => false,
-        }
+        self.site() == Site::Portal
     }
 
     /// A link to a page of the whole site, such as `/tenants`.
@@ -127,6 +135,7 @@ impl Visit {
     ) -> Result<T, Problem> {
         let asked = Asked {
             caller: self.visitor.caller.clone(),
+            origin: self.origin.clone(),
             verb,
             target: target.to_owned(),
             document,

@@ -83,6 +83,10 @@ const VALUES: &[(&str, [&str; 3])] = &[
     ),
     ("retention", ["1d", "2d", "3d"]),
     ("grace", ["0s", "2s", "3s"]),
+    (
+        "public_url",
+        ["https://a.example", "http://b.example:8420", "http://[::1]"],
+    ),
     ("limits.body_bytes", ["1024", "2048", "4096"]),
     ("limits.batch_body_bytes", ["1024", "2048", "4096"]),
     ("limits.connections", ["1", "2", "3"]),
@@ -92,6 +96,20 @@ const VALUES: &[(&str, [&str; 3])] = &[
     ("tenant_limits.endpoints", ["0", "2", "3"]),
     ("tenant_limits.events_per_second", ["1", "none", "3"]),
     ("tenant_limits.max_attempts", ["10", "20", "40"]),
+    ("dashboard.enabled", ["false", "true", "false"]),
+    ("dashboard.session", ["1h", "2h", "3h"]),
+    ("portal.name", ["Acme", "Globex", "Initech"]),
+    ("portal.logo", ["a.svg", "b.png", "c.webp"]),
+    ("portal.accent", ["#000000", "#111111", "#222222"]),
+    ("portal.accent_dark", ["#eeeeee", "#dddddd", "#cccccc"]),
+    (
+        "portal.frame_ancestors",
+        [
+            "https://a.example",
+            "https://b.example,https://*.b.example",
+            "http://c.example:3000",
+        ],
+    ),
     ("engine.max_in_flight", ["1", "2", "3"]),
     ("engine.ready_per_lane", ["1", "2", "3"]),
     ("engine.retry_after_cap", ["0s", "2s", "3s"]),
@@ -220,6 +238,9 @@ fn bundles() -> TempDir {
     for name in ["a.pem", "b.pem", "c.pem"] {
         fs::write(folder.path().join(name), AUTHORITY).expect("written");
     }
+    for name in ["a.svg", "b.png", "c.webp"] {
+        fs::write(folder.path().join(name), name).expect("written");
+    }
     folder
 }
 
@@ -233,7 +254,7 @@ fn every_setting_can_be_set_in_every_way_and_the_strongest_wins() {
     for (key, texts) in VALUES {
         let setting = Setting::named(key).expect("a setting");
         let texts = texts.map(|text| match *key {
-            "ca_bundle" => bundles.path().join(text).display().to_string(),
+            "ca_bundle" | "portal.logo" => bundles.path().join(text).display().to_string(),
             _ => text.to_owned(),
         });
         let [first, second, third] = &texts;

@@ -13,6 +13,7 @@ mod given;
 mod harness;
 
 mod accepting;
+mod audit;
 mod burying;
 mod endpoints;
 mod fetching;
@@ -20,6 +21,7 @@ mod figures;
 mod keys;
 mod lifetime;
 mod listing;
+mod passes;
 mod recording;
 mod replaying;
 mod retrying;
@@ -27,6 +29,7 @@ mod sweeping;
 mod tenants;
 mod tidying;
 mod volume;
+mod whose;
 
 pub use harness::{Harness, ModelHarness, Recorder};
 
@@ -61,6 +64,23 @@ macro_rules! every_case {
                 a_key_is_found_by_its_hash_until_it_is_revoked
                 keys_need_their_tenant_and_are_unique
                 keys_are_listed_by_whose_they_are
+            }
+            passes {
+                a_pass_is_found_by_its_hash_until_it_ends
+                passes_need_their_tenant_and_are_unique
+                passes_are_listed_by_whose_they_are
+                passes_end_with_their_key_and_their_tenant
+                passes_that_are_over_are_removed_in_small_steps
+            }
+            audit {
+                an_act_is_written_down_and_completed_once
+                long_texts_are_cut
+                entries_are_found_by_tenant_and_time
+                a_later_tenant_sees_no_entry_of_an_earlier
+                entries_are_kept_for_long_and_removed_in_small_steps
+            }
+            whose {
+                a_name_alone_tells_whose_it_is
             }
             endpoints {
                 an_endpoint_comes_back_as_it_went_in

@@ -467,7 +467,7 @@ const KEYS: &[(&str, Kind)] = &[
 ];
 
 /// What is counted on both sides: what it is, in the file, in the database.
-pub(super) const COUNTED: [(&str, &str, &str); 14] = [
+pub(super) const COUNTED: [(&str, &str, &str); 15] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -537,5 +537,10 @@ pub(super) const COUNTED: [(&str, &str, &str); 14] = [
         "notices",
         "SELECT count(*) FROM notices",
         "SELECT count(*) FROM notices",
+    ),
+    (
+        "audit entries",
+        "SELECT count(*) FROM audit",
+        "SELECT count(*) FROM audit",
     ),
 ];

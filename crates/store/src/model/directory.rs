@@ -45,6 +45,12 @@ impl Tables {
     /// Says which endpoints this deleted; those that were deleted before are not among them.
     pub(super) fn delete_tenant(&mut self, tenant: &TenantId) -> Option<Vec<EndpointId>> {
         let owner = self.tenants.remove(tenant)?.owner;
+        let keys = self.keys.values();
+        let theirs = keys.filter(|key| key.tenant.as_ref() == Some(tenant));
+        for key in theirs.map(|key| key.hash).collect::<Vec<_>>() {
+            self.end_passes_with(key);
+        }
+        self.end_passes_of(owner);
         self.keys
             .retain(|_, key| key.tenant.as_ref() != Some(tenant));
         let mut deleted = Vec::new();
@@ -94,7 +100,11 @@ impl Tables {
             .keys
             .get(&key)
             .is_some_and(|key| key.tenant.as_ref() == tenant);
-        owned && self.keys.remove(&key).is_some()
+        let revoked = owned.then(|| self.keys.remove(&key)).flatten();
+        if let Some(key) = &revoked {
+            self.end_passes_with(key.hash);
+        }
+        revoked.is_some()
     }
 
     pub(super) fn key(&self, hash: KeyHash) -> Option<ApiKey> {

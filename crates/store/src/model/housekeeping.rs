@@ -77,9 +77,10 @@ impl Tables {
         if !more {
             self.remove_replays(now, retention);
         }
+        let people = self.tidy_people(now, retention.step);
         Tidied {
             events: old.len(),
-            more,
+            more: more || people,
         }
     }
 

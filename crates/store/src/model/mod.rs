@@ -11,6 +11,7 @@ mod deliveries;
 mod directory;
 mod events;
 mod housekeeping;
+mod people;
 mod replays;
 mod tables;
 
@@ -21,16 +22,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeadGroup, DeadGroupKey,
-    DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver,
-    Ingest, Insertion, KeyHash, NewEvent, NoticeEntry, Page, PageRequest, Replaced, Replay,
-    ReplayFilter, ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery,
-    StoredEvent, Swept, Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
+    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
+    EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named, NewEvent,
+    NoticeEntry, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Written,
 };
 use tables::Tables;
 
@@ -165,6 +169,47 @@ impl Store for ModelStore {
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
         answer(self.read(|tables| tables.keys(tenant.as_ref(), page)))
+    }
+
+    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<Insertion> {
+        answer(self.write(|tables| tables.create_pass(pass)))
+    }
+
+    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
+        answer(self.read(|tables| tables.pass(now, hash)))
+    }
+
+    fn passes(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        page: PageRequest<PassId>,
+    ) -> Answer<Page<Pass, PassId>> {
+        answer(self.read(|tables| tables.passes(now, &tenant, page)))
+    }
+
+    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
+        answer(self.write(|tables| tables.end_pass(now, tenant.as_ref(), pass)))
+    }
+
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<Insertion> {
+        answer(self.write(|tables| tables.begin_audit(entry)))
+    }
+
+    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
+        answer(self.write(|tables| tables.finish_audit(entry, outcome)))
+    }
+
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        answer(self.read(|tables| tables.audit(&filter, page)))
+    }
+
+    fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
+        answer(self.read(|tables| tables.whose(named)))
     }
 
     fn create_endpoint(

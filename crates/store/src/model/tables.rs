@@ -5,14 +5,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, Mint, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
+};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::{
-    AcceptedDelivery, ApiKey, AttemptEntry, Content, EndpointRow, NoticeEntry, Page, PageRequest,
-    Replay, StoreSettings, Tenant,
+    AcceptedDelivery, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry, Page,
+    PageRequest, Pass, Replay, StoreSettings, Tenant,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -68,12 +70,28 @@ pub(super) struct ReplayRow {
 }
 
 #[derive(Debug)]
+pub(super) struct PassRow {
+    /// As whose it lets in, unless it is a key's.
+    pub(super) owner: Option<Owner>,
+    pub(super) pass: Pass,
+}
+
+#[derive(Debug)]
+pub(super) struct AuditRow {
+    /// Who stood behind the id of its tenant then.
+    pub(super) owner: Option<Owner>,
+    pub(super) entry: AuditEntry,
+}
+
+#[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
     pub(super) mint: Mint,
     pub(super) last_owner: Owner,
     pub(super) tenants: BTreeMap<TenantId, TenantRow>,
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
+    pub(super) passes: BTreeMap<PassId, PassRow>,
+    pub(super) audit: BTreeMap<AuditId, AuditRow>,
     pub(super) endpoints: BTreeMap<EndpointId, OwnedEndpoint>,
     pub(super) events: BTreeMap<EventId, EventRow>,
     pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
@@ -92,6 +110,8 @@ impl Tables {
             last_owner: Owner(0),
             tenants: BTreeMap::new(),
             keys: BTreeMap::new(),
+            passes: BTreeMap::new(),
+            audit: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             events: BTreeMap::new(),
             idempotency: BTreeMap::new(),

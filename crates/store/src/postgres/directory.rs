@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
 use super::fault::Fault;
 use super::link::Link;
+use super::passes;
 use super::scene::Scene;
 use crate::{ApiKey, Change, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
 
@@ -98,8 +99,14 @@ pub(super) async fn delete_tenant(
     for endpoint in &deleted {
         scene.change(Change::Endpoint(*endpoint));
     }
-    for row in &keys {
-        scene.change(Change::Key(hash_of(row, 0)?));
+    passes::end_of_tenant(&link, no).await?;
+    let keys = keys
+        .iter()
+        .map(|row| hash_of(row, 0))
+        .collect::<Result<Vec<_>, _>>()?;
+    passes::end_of_keys(&link, &keys).await?;
+    for key in keys {
+        scene.change(Change::Key(key));
     }
     Ok(Some(deleted))
 }
@@ -199,14 +206,16 @@ pub(super) async fn revoke_key(
     let Some(row) = removed else {
         return Ok(false);
     };
-    scene.change(Change::Key(hash_of(&row, 0)?));
+    let hash = hash_of(&row, 0)?;
+    passes::end_of_keys(&scene.link, &[hash]).await?;
+    scene.change(Change::Key(hash));
     Ok(true)
 }
 
 const KEY_COLUMNS: &str = "k.id, t.id, k.name, k.hash, k.created_at \
     FROM keys k LEFT JOIN tenants t ON t.no = k.tenant_no";
 
-fn hash_of(row: &Row, column: usize) -> Result<KeyHash, Fault> {
+pub(super) fn hash_of(row: &Row, column: usize) -> Result<KeyHash, Fault> {
     let bytes: &[u8] = row.get(column);
     let hash = bytes.try_into();
     hash.map(KeyHash)

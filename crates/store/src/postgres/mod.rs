@@ -21,6 +21,7 @@
 //!    told that it is not known, and may ask again.
 
 mod accept;
+mod audit;
 mod bell;
 mod changelog;
 mod changes;
@@ -47,6 +48,7 @@ mod notice;
 mod open;
 mod operation;
 mod partitions;
+mod passes;
 mod pipeline;
 mod queue;
 mod readers;
@@ -73,6 +75,7 @@ mod tidy_days;
 mod unowned;
 mod vault;
 mod walk;
+mod whose;
 mod work;
 mod writer;
 

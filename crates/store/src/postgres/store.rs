@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
@@ -25,13 +27,16 @@ use super::scene::Scene;
 use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
-use super::{dead, directory, endpoints, figures, lists, record, replays, tidy, work};
+use super::{
+    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, whose, work,
+};
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Cluster, Content, Counts, DeadGroup, DeadGroupKey,
-    DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest,
-    Insertion, KeyHash, NewEvent, NoticeEntry, OpenError, Orders, Page, PageRequest, Replaced,
-    Replay, ReplayFilter, ReplayStep, Retention, Retried, Store, StoreError, StoreSettings,
-    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
+    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
+    Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
+    NoticeEntry, OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter,
+    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
+    Swept, Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -180,6 +185,59 @@ impl Store for PostgresStore {
     ) -> Answer<Page<ApiKey, KeyId>> {
         self.read(Pace::Long, async move |link: &Link| {
             directory::keys(link, tenant.as_ref(), page).await
+        })
+    }
+
+    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<Insertion> {
+        self.write(async move |scene: &mut Scene| passes::create(scene, &pass).await)
+    }
+
+    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            passes::pass(link, now, hash).await
+        })
+    }
+
+    fn passes(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        page: PageRequest<PassId>,
+    ) -> Answer<Page<Pass, PassId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            passes::passes(link, now, &tenant, page).await
+        })
+    }
+
+    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
+        self.write(async move |scene: &mut Scene| {
+            passes::end(scene, now, tenant.as_ref(), pass).await
+        })
+    }
+
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<Insertion> {
+        let entry = entry.fitted();
+        self.write(async move |scene: &mut Scene| audit::begin(scene, &entry).await)
+    }
+
+    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
+        let outcome = outcome.fitted();
+        self.write(async move |scene: &mut Scene| audit::finish(scene, entry, &outcome).await)
+    }
+
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            audit::list(link, &filter, page).await
+        })
+    }
+
+    fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            whose::whose(link, named).await
         })
     }
 
@@ -488,7 +546,8 @@ impl Store for PostgresStore {
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
         let contents = self.shared.contents.clone();
         self.write(async move |scene: &mut Scene| {
-            let tidied = tidy::step(scene, now, retention).await?;
+            let mut tidied = tidy::step(scene, now, retention).await?;
+            tidied.more |= tidy::let_go(&scene.link, now, retention.step).await?;
             if tidied.events > 0 {
                 contents.forget();
             }

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::group::Scene;
 use super::keys::{at, id_bytes, most, ms};
+use super::passes;
 use super::routes::{TenantRoutes, policy};
 use super::rows::{from_json, parse, to_json};
 use crate::{ApiKey, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
@@ -92,6 +93,7 @@ pub(super) fn delete_tenant(
         return Ok(None);
     };
     let conn = scene.conn;
+    passes::end_of_tenant(conn, routes.no)?;
     for sql in [
         "UPDATE tenants SET deleted = 1 WHERE no = ?1",
         "DELETE FROM keys WHERE scope = ?1",
@@ -194,6 +196,7 @@ pub(super) fn revoke_key(
             None => return Ok(false),
         },
     };
+    passes::end_of_key(scene.conn, scope, key)?;
     let removed = scene
         .conn
         .prepare_cached("DELETE FROM keys WHERE id = ?1 AND scope = ?2")?

@@ -12,6 +12,7 @@
 //! delivery's row is changed once. Nothing else is written while it is on its way.
 
 mod accept;
+mod audit;
 mod backup;
 mod checkpoint;
 mod codes;
@@ -28,6 +29,7 @@ mod keys;
 mod lists;
 mod lock;
 mod open;
+mod passes;
 mod queue;
 mod reader;
 mod record;
@@ -38,6 +40,7 @@ mod schema;
 mod store;
 mod tidy;
 mod walk;
+mod whose;
 mod work;
 mod writer;
 

@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 use rusqlite::Connection;
@@ -27,13 +29,17 @@ use super::reader::{Pace, Readers};
 use super::routes::Routes;
 use super::schema::meta;
 use super::writer::{Closed, Writer};
-use super::{accept, dead, directory, endpoints, events, lists, record, replays, tidy, work};
+use super::{
+    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, whose,
+    work,
+};
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, Content, Counts, DeadGroup, DeadGroupKey,
-    DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest,
-    Insertion, KeyHash, NewEvent, NoticeEntry, OpenError, Page, PageRequest, Replaced, Replay,
-    ReplayFilter, ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery,
-    StoredEvent, Swept, Tenant, Tidied, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
+    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
+    EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry,
+    OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -238,6 +244,51 @@ impl Store for SqliteStore {
         self.read(Pace::Long, move |conn| {
             directory::keys(conn, tenant.as_ref(), page)
         })
+    }
+
+    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<Insertion> {
+        self.write(move |scene| passes::create(scene, &pass))
+    }
+
+    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
+        self.read(Pace::Quick, move |conn| passes::pass(conn, now, hash))
+    }
+
+    fn passes(
+        &self,
+        now: Timestamp,
+        tenant: TenantId,
+        page: PageRequest<PassId>,
+    ) -> Answer<Page<Pass, PassId>> {
+        self.read(Pace::Long, move |conn| {
+            passes::passes(conn, now, &tenant, page)
+        })
+    }
+
+    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
+        self.write(move |scene| passes::end(scene, now, tenant.as_ref(), pass))
+    }
+
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<Insertion> {
+        let entry = entry.fitted();
+        self.write(move |scene| audit::begin(scene, &entry))
+    }
+
+    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
+        let outcome = outcome.fitted();
+        self.write(move |scene| audit::finish(scene, entry, &outcome))
+    }
+
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        self.read(Pace::Long, move |conn| audit::list(conn, &filter, page))
+    }
+
+    fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
+        self.read(Pace::Quick, move |conn| whose::whose(conn, named))
     }
 
     fn create_endpoint(

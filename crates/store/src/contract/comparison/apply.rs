@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::delivery::{DeadReason, OrderingKey};
 use posthaste_core::dispatcher::{News, Record};
-use posthaste_core::id::{DeliveryId, EndpointId, ReplayId};
+use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_core::time::{Span, Timestamp};
@@ -14,11 +14,12 @@ use super::names::DeliveryName;
 use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
-    DAY, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
+    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
 };
 use crate::{
-    AttemptDetail, Content, DisabledReason, Endpoint, Idempotency, Ingest, Limits, NewEvent,
-    ReplayFilter, ReplayScope, ReplayStatus, Retention, Retried, Tenant, Tidied,
+    AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
+    Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
 };
 
 /// Rounds of tidying that certainly look at everything.
@@ -145,7 +146,10 @@ impl Side<'_> {
                         told.push((retried, store.delivery(id(tenant), named).await));
                     }
                 }
-                self.tell(&told)
+                let event = self.names.events[delivery.0];
+                let whose = store.whose(Named::Delivery(named)).await;
+                let event = store.whose(Named::Event(event)).await;
+                self.tell(&(told, whose, event))
             }
             Operation::Fetch {
                 endpoint,
@@ -196,6 +200,34 @@ impl Side<'_> {
                 since,
                 limit,
             } => self.tell(&store.retrying_since(tenant.map(id), since, limit).await),
+            Operation::BeginAudit { now, entry, tenant } => {
+                let entry = an_entry(now, entry, tenant);
+                self.tell(&store.begin_audit(now, entry).await)
+            }
+            Operation::FinishAudit { entry, refused } => {
+                let outcome = match refused {
+                    true => AuditOutcome::Refused("not_found".to_owned()),
+                    false => AuditOutcome::Done,
+                };
+                self.tell(&store.finish_audit(entry, outcome).await)
+            }
+            Operation::ListAudit {
+                tenant,
+                since,
+                until,
+                limit,
+            } => {
+                let mut told = Vec::new();
+                for of in [
+                    AuditOf::Everybody,
+                    AuditOf::Named(id(tenant)),
+                    AuditOf::Tenant(id(tenant)),
+                ] {
+                    let filter = AuditFilter { of, since, until };
+                    told.push(all(limit, |page| store.audit(filter.clone(), page)).await);
+                }
+                self.tell(&told)
+            }
             Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
             Operation::Reopen => {
                 self.reopen().await;
@@ -460,6 +492,21 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
         only: draft.only,
         received: None,
         ..event(tenant, draft.event_type)
+    }
+}
+
+fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry {
+    AuditEntry {
+        id: entry,
+        at: now,
+        actor: "somebody".to_owned(),
+        actor_key: None,
+        via: Via::Api,
+        from: None,
+        action: "tenants.change".to_owned(),
+        tenant: tenant.map(id),
+        resource: "/v1/tenants".to_owned(),
+        outcome: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::dice::Dice;
-use posthaste_core::id::EndpointId;
+use posthaste_core::id::{AuditId, EndpointId, first_moment, id_of};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
@@ -167,6 +167,21 @@ pub(super) enum Operation {
         keep_ms: u64,
         step: usize,
     },
+    BeginAudit {
+        now: Timestamp,
+        entry: AuditId,
+        tenant: Option<&'static str>,
+    },
+    FinishAudit {
+        entry: AuditId,
+        refused: bool,
+    },
+    ListAudit {
+        tenant: &'static str,
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+        limit: usize,
+    },
     Reopen,
 }
 
@@ -174,6 +189,8 @@ pub(super) enum Operation {
 pub(super) struct Script {
     pub(super) dice: Dice,
     now: Timestamp,
+    /// The entries of the audit, in the order in which they were begun.
+    entries: Vec<AuditId>,
 }
 
 impl Script {
@@ -181,6 +198,7 @@ impl Script {
         Script {
             dice,
             now: at(30 * DAY),
+            entries: Vec::new(),
         }
     }
 
@@ -426,6 +444,32 @@ impl Script {
         }
     }
 
+    fn on_the_audit(&mut self) -> Operation {
+        let known = self.entries.len() as u64;
+        match self.dice.between(0, 9) {
+            0..=4 => {
+                let now = self.tick();
+                let entry = AuditId(id_of(first_moment(now), self.dice.bits()));
+                self.entries.push(entry);
+                Operation::BeginAudit {
+                    now,
+                    entry,
+                    tenant: self.maybe(7, Script::tenant),
+                }
+            }
+            5..=7 if known > 0 => Operation::FinishAudit {
+                entry: self.entries[self.dice.between(0, known - 1) as usize],
+                refused: self.dice.chance(1, 2),
+            },
+            _ => Operation::ListAudit {
+                tenant: self.tenant(),
+                since: self.maybe(3, Script::some_time),
+                until: self.maybe(3, Script::some_time),
+                limit: self.limit(),
+            },
+        }
+    }
+
     /// The next operation, given what has been heard of.
     pub(super) fn next(&mut self, names: &Names) -> Operation {
         let delivery = self.delivery(names);
@@ -468,6 +512,7 @@ impl Script {
                 step: self.limit(),
             },
             (92, _) => Operation::Reopen,
+            (93..=94, _) => self.on_the_audit(),
             (_, _) => self.accept(),
         }
     }

@@ -8,6 +8,7 @@ use posthaste_core::id::EndpointId;
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{all, id};
+use crate::{AuditFilter, AuditOf, Named};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;
@@ -26,12 +27,15 @@ impl Side<'_> {
             let endpoint = EndpointId(number << 64);
             let row = self.store.endpoint(endpoint).await;
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
+            put(self.tell(&self.store.whose(Named::Endpoint(endpoint)).await));
         }
         put(self.tell(&self.store.troubled(None, limit()).await));
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
         let notices = self.store.notices(0, ENOUGH).await.expect("it reads");
         put(self.tell(&notices));
+        let everybody = AuditFilter::default();
+        put(self.tell(&all(limit(), |page| self.store.audit(everybody.clone(), page)).await));
         for tenant in TENANTS {
             let name = || id(tenant);
             put(format!("of {tenant}"));
@@ -45,6 +49,11 @@ impl Side<'_> {
             put(self.tell(&dead));
             let replays = all(limit(), |page| self.store.replays(name(), page)).await;
             put(self.tell(&replays));
+            let theirs = AuditFilter {
+                of: AuditOf::Tenant(name()),
+                ..AuditFilter::default()
+            };
+            put(self.tell(&all(limit(), |page| self.store.audit(theirs.clone(), page)).await));
             let anything = Search::default();
             for event in self.events(tenant, &anything, limit()).await {
                 put(self.tell(&event));

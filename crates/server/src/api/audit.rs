@@ -1,0 +1,193 @@
+//! The audit, to be read: who did what, from where, and what came of it.
+//!
+//! An admin sees everything, and what concerned tenants that are gone. A tenant sees what concerned it, whoever did
+//! it, and nothing of an earlier tenant of its id.
+
+use axum::body::Body;
+use http::Response;
+use posthaste_core::id::{AuditId, KeyId, TenantId};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{AuditEntry, AuditFilter, AuditOf, AuditOutcome, Via};
+use serde::Serialize;
+use serde_json::json;
+
+use super::call::Call;
+use super::delivery_view::Shown;
+use super::paging::{self, Query};
+use super::problem::Problem;
+use super::route::{
+    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
+};
+
+pub(super) static GROUP: Group = Group {
+    name: "Audit",
+    about: "Who did what, from where, and what came of it. Entries are written before the act and completed after it; \
+            otherwise they never change.",
+    routes: &[
+        Route {
+            verb: Verb::Get,
+            path: "/v1/audit",
+            name: "list_audit",
+            summary: "Lists what was done, by anybody and to anything, the newest first.",
+            access: Access::Admin,
+            query: &[TENANT, SINCE, UNTIL, LIMIT, CURSOR],
+            takes: Takes::Nothing,
+            gives: ENTRIES,
+            fails: &[],
+            handler: |call| Box::pin(of_all(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants/{tenant}/audit",
+            name: "list_tenant_audit",
+            summary: "Lists what was done to a tenant and to what is its own, by anybody, the newest first.",
+            access: Access::Tenant,
+            query: &[SINCE, UNTIL, LIMIT, CURSOR],
+            takes: Takes::Nothing,
+            gives: ENTRIES,
+            fails: &[],
+            handler: |call| Box::pin(of_tenant(call)),
+        },
+    ],
+    schemas,
+};
+
+const ENTRIES: &[Gives] = &[Gives {
+    status: 200,
+    about: "A page of entries.",
+    content: Content::List("AuditEntry"),
+}];
+
+const TENANT: Parameter = Parameter {
+    name: "tenant",
+    about: "Only what concerned tenants of this id, the deleted ones too.",
+    shape: || json!({"type": "string"}),
+};
+
+const SINCE: Parameter = Parameter {
+    name: "since",
+    about: "Only what was begun at this time or later.",
+    shape: || json!({"type": "string", "format": "date-time"}),
+};
+
+const UNTIL: Parameter = Parameter {
+    name: "until",
+    about: "Only what was begun before this time.",
+    shape: || json!({"type": "string", "format": "date-time"}),
+};
+
+/// `GET /v1/audit`.
+async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let tenant: Option<TenantId> = query.parsed("tenant");
+    let of = tenant.map_or(AuditOf::Everybody, AuditOf::Named);
+    list(&call, query, of).await
+}
+
+/// `GET …/audit`.
+async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let of = AuditOf::Tenant(call.tenant().tenant.id.clone());
+    list(&call, call.query(), of).await
+}
+
+async fn list(call: &Call, mut query: Query, of: AuditOf) -> Result<Response<Body>, Problem> {
+    let filter = AuditFilter {
+        of,
+        since: query.parsed("since"),
+        until: query.parsed("until"),
+    };
+    let page = query.page();
+    query.finish()?;
+    let found = call.app.store.audit(filter, page).await?;
+    Ok(paging::answer(found, EntryView::new))
+}
+
+/// An entry, as the API writes it.
+#[derive(Serialize)]
+struct EntryView {
+    id: Shown<AuditId>,
+    at: Shown<Timestamp>,
+    actor: String,
+    key_id: Option<Shown<KeyId>>,
+    via: &'static str,
+    from: Option<String>,
+    action: String,
+    tenant_id: Option<Shown<TenantId>>,
+    resource: String,
+    outcome: Option<&'static str>,
+    code: Option<String>,
+}
+
+impl EntryView {
+    fn new(entry: AuditEntry) -> EntryView {
+        let (outcome, code) = match entry.outcome {
+            None => (None, None),
+            Some(AuditOutcome::Done) => (Some("done"), None),
+            Some(AuditOutcome::Refused(code)) => (Some("refused"), Some(code)),
+        };
+        EntryView {
+            id: Shown(entry.id),
+            at: Shown(entry.at),
+            actor: entry.actor,
+            key_id: entry.actor_key.map(Shown),
+            via: word(entry.via),
+            from: entry.from,
+            action: entry.action,
+            tenant_id: entry.tenant.map(Shown),
+            resource: entry.resource,
+            outcome,
+            code,
+        }
+    }
+}
+
+fn word(via: Via) -> &'static str {
+    match via {
+        Via::Api => "api",
+        Via::Page => "page",
+        Via::Portal => "portal",
+        Via::Cli => "cli",
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let text = json!({"type": "string"});
+    let maybe = json!({"type": ["string", "null"]});
+    vec![Schema {
+        name: "AuditEntry",
+        shape: json!({
+            "type": "object",
+            "required": [
+                "id", "at", "actor", "key_id", "via", "from", "action", "tenant_id", "resource",
+                "outcome", "code",
+            ],
+            "properties": {
+                "id": {"type": "string", "pattern": "^aud_[0-9a-hjkmnp-tv-z]{26}$"},
+                "at": {"type": "string", "format": "date-time"},
+                "actor": text,
+                "key_id": maybe,
+                "via": {"enum": [Via::Api, Via::Page, Via::Portal, Via::Cli].map(word)},
+                "from": maybe,
+                "action": text,
+                "tenant_id": maybe,
+                "resource": text,
+                "outcome": {
+                    "enum": ["done", "refused", null],
+                    "description": "Null while it is under way, or if it was cut short.",
+                },
+                "code": {
+                    "type": ["string", "null"],
+                    "description": "Why it was refused.",
+                },
+            },
+            "additionalProperties": false,
+            "examples": [{
+                "id": "aud_01jd2kq8z3w5x7y9a1b2c3d4e5", "at": "2026-01-02T03:04:05.678Z",
+                "actor": "key ci", "key_id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "via": "api",
+                "from": "198.51.100.7", "action": "pause_endpoint", "tenant_id": "acme",
+                "resource": "/v1/tenants/acme/endpoints/ep_01jd2kq8z3w5x7y9a1b2c3d4e5/pause",
+                "outcome": "done", "code": null,
+            }],
+        }),
+    }]
+}

@@ -1,0 +1,110 @@
+//! Whose is it? A customer sends an id and nothing else; this says whose it is, and so where to look.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::TenantId;
+use posthaste_core::mistakes::Mistakes;
+use posthaste_store::Named;
+use serde::Serialize;
+use serde_json::json;
+
+use super::body;
+use super::call::Call;
+use super::code::Code;
+use super::delivery_view::Shown;
+use super::problem::Problem;
+use super::route::{Access, Content, Gives, Group, Parameter, Route, Schema, Takes, Verb};
+
+pub(super) static GROUP: Group = Group {
+    name: "Find",
+    about: "Finds whose something is by its id alone.",
+    routes: &[Route {
+        verb: Verb::Get,
+        path: "/v1/find",
+        name: "find",
+        summary: "Says what an id names and to which tenant it belongs.",
+        access: Access::Admin,
+        query: &[Parameter {
+            name: "id",
+            about: "The id of a delivery, an event or an endpoint.",
+            shape: || json!({"type": "string", "pattern": "^(dlv|evt|ep)_[0-9a-hjkmnp-tv-z]{26}$"}),
+        }],
+        takes: Takes::Nothing,
+        gives: &[Gives {
+            status: 200,
+            about: "What it is, and whose.",
+            content: Content::Json("Found"),
+        }],
+        fails: &[(404, Code::NotFound)],
+        handler: |call| Box::pin(find(call)),
+    }],
+    schemas,
+};
+
+/// `GET /v1/find`.
+async fn find(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let given = query.text("id");
+    query.finish()?;
+    let Some(id) = given else {
+        return Err(wrong("is required"));
+    };
+    let Some((kind, named)) = read(&id) else {
+        let message =
+            "must be the id of a delivery (dlv_…), an event (evt_…) or an endpoint (ep_…)";
+        return Err(wrong(message));
+    };
+    let Some(tenant) = call.app.store.whose(named).await? else {
+        let detail = format!("There is no such {kind}. It may have been removed, or its tenant.");
+        return Err(Problem::new(Code::NotFound, detail));
+    };
+    let found = Found {
+        kind,
+        id,
+        tenant_id: Shown(tenant),
+    };
+    Ok(body::answer(StatusCode::OK, &found))
+}
+
+fn wrong(message: &str) -> Problem {
+    let mut mistakes = Mistakes::default();
+    mistakes.note("id", message);
+    Problem::invalid(mistakes)
+}
+
+/// What an id names, by its prefix.
+fn read(id: &str) -> Option<(&'static str, Named)> {
+    let (prefix, _) = id.split_once('_')?;
+    Some(match prefix {
+        "dlv" => ("delivery", Named::Delivery(id.parse().ok()?)),
+        "evt" => ("event", Named::Event(id.parse().ok()?)),
+        "ep" => ("endpoint", Named::Endpoint(id.parse().ok()?)),
+        _ => return None,
+    })
+}
+
+#[derive(Serialize)]
+struct Found {
+    kind: &'static str,
+    id: String,
+    tenant_id: Shown<TenantId>,
+}
+
+fn schemas() -> Vec<Schema> {
+    vec![Schema {
+        name: "Found",
+        shape: json!({
+            "type": "object",
+            "required": ["kind", "id", "tenant_id"],
+            "properties": {
+                "kind": {"enum": ["delivery", "event", "endpoint"]},
+                "id": {"type": "string"},
+                "tenant_id": {"type": "string"},
+            },
+            "additionalProperties": false,
+            "examples": [{
+                "kind": "delivery", "id": "dlv_01jd2kq8z3w5x7y9a1b2c3d4e5", "tenant_id": "acme",
+            }],
+        }),
+    }]
+}

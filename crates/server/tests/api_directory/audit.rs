@@ -1,0 +1,199 @@
+//! Who did what, to be read; and whose something is.
+
+use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_moment, id_of};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};
+use serde_json::{Value, json};
+
+use crate::kit::World;
+
+/// Long before anything else that is done here.
+const BEGUN: u64 = 1_577_836_800_000;
+
+/// What lies before everything that the server writes down by itself.
+const EARLIER: &str = "until=2021-01-01T00:00:00Z";
+
+/// Writes down an act, so many milliseconds after the first.
+async fn write(
+    world: &World,
+    ms: u64,
+    tenant: Option<&str>,
+    outcome: Option<AuditOutcome>,
+) -> String {
+    let at = Timestamp(BEGUN + ms);
+    let entry = AuditEntry {
+        id: AuditId(id_of(first_moment(at), ms)),
+        at,
+        actor: "<b>somebody</b>".to_owned(),
+        actor_key: outcome.is_some().then_some(KeyId(5)),
+        via: Via::Page,
+        from: outcome.is_some().then(|| "2001:db8::7".to_owned()),
+        action: "pause_endpoint".to_owned(),
+        tenant: tenant.map(|name| name.parse().expect("an id")),
+        resource: "/v1/tenants/acme".to_owned(),
+        outcome,
+    };
+    let id = entry.id.to_string();
+    world
+        .store
+        .begin_audit(at, entry)
+        .await
+        .expect("it is kept");
+    id
+}
+
+#[tokio::test]
+async fn an_entry_says_who_did_what_and_what_came_of_it() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let done = write(&world, 1, Some("acme"), Some(AuditOutcome::Done)).await;
+    let refused = AuditOutcome::Refused("not_found".to_owned());
+    let refused = write(&world, 2, Some("acme"), Some(refused)).await;
+    let open = write(&world, 3, None, None).await;
+    let all = world.get(&format!("/v1/audit?{EARLIER}")).await;
+    assert_eq!(all.ids(), [open.as_str(), &refused, &done]);
+    assert_eq!(
+        all.json["data"][2],
+        json!({
+            "id": done, "at": "2020-01-01T00:00:00.001Z", "actor": "<b>somebody</b>",
+            "key_id": KeyId(5).to_string(), "via": "page", "from": "2001:db8::7",
+            "action": "pause_endpoint", "tenant_id": "acme", "resource": "/v1/tenants/acme",
+            "outcome": "done", "code": null,
+        })
+    );
+    let shown = &all.json["data"];
+    assert_eq!(shown[1]["outcome"], "refused");
+    assert_eq!(shown[1]["code"], "not_found");
+    for name in ["outcome", "code", "key_id", "from", "tenant_id"] {
+        assert_eq!(shown[0][name], Value::Null, "{name}");
+    }
+    // The tenant sees what concerned it, and an admin may look at the same.
+    let path = format!("/v1/tenants/acme/audit?{EARLIER}");
+    let own = world.call("GET", &path, &key, Value::Null).await;
+    assert_eq!(own.ids(), [refused.as_str(), &done]);
+    assert_eq!(world.get(&path).await.json, own.json);
+}
+
+#[tokio::test]
+async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    world.tenant("other").await;
+    let mut made = Vec::new();
+    for ms in 0..6 {
+        let tenant = ["acme", "other", "gone"][ms as usize % 3];
+        made.push(write(&world, ms, Some(tenant), None).await);
+    }
+    let at = |ms: u64| format!("2020-01-01T00:00:00.{ms:03}Z");
+    for (query, expected) in [
+        ("".to_owned(), vec![5, 4, 3, 2, 1, 0]),
+        (format!("since={}", at(4)), vec![5, 4]),
+        ("tenant=acme".to_owned(), vec![3, 0]),
+        ("tenant=gone".to_owned(), vec![5, 2]),
+        ("tenant=nobody".to_owned(), vec![]),
+        (format!("tenant=other&since={}", at(2)), vec![4]),
+    ] {
+        let expected: Vec<&str> = expected
+            .iter()
+            .map(|ms: &usize| made[*ms].as_str())
+            .collect();
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/audit?{EARLIER}&limit=2&cursor={cursor}&{query}");
+            let page = world.get(path.trim_end_matches('&')).await;
+            found.extend(page.ids());
+            match page.json["next_cursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(found, expected, "{query}");
+    }
+    let until = world.get(&format!("/v1/audit?until={}", at(2))).await;
+    assert_eq!(until.ids(), [made[1].as_str(), &made[0]]);
+}
+
+#[tokio::test]
+async fn a_later_tenant_reads_nothing_of_an_earlier_one() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let before = write(&world, 1, Some("acme"), None).await;
+    assert_eq!(world.delete("/v1/tenants/acme").await.status, 204);
+    let key = world.tenant("acme").await;
+    let after = write(&world, 2, Some("acme"), None).await;
+    let path = format!("/v1/tenants/acme/audit?{EARLIER}");
+    let own = world.call("GET", &path, &key, Value::Null).await;
+    assert_eq!(own.ids(), [after.as_str()]);
+    let all = world.get(&format!("/v1/audit?tenant=acme&{EARLIER}")).await;
+    assert_eq!(all.ids(), [after.as_str(), &before]);
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_told() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let answer = world
+        .get("/v1/audit?tenant=a%20b&since=soon&until=x&limit=0&cursor=x&who=me")
+        .await;
+    let mut wrong = answer.wrong_fields();
+    wrong.sort();
+    assert_eq!(
+        wrong,
+        ["cursor", "limit", "since", "tenant", "until", "who"]
+    );
+    let answer = world.get("/v1/tenants/acme/audit?tenant=acme").await;
+    assert_eq!(answer.wrong_fields(), ["tenant"]);
+    for id in [
+        "",
+        "?id=",
+        "?id=x",
+        "?id=dlv_",
+        "?id=key_00000000000000000000000000",
+    ] {
+        let answer = world.get(&format!("/v1/find{id}")).await;
+        assert_eq!(answer.wrong_fields(), ["id"], "{id}");
+    }
+}
+
+#[tokio::test]
+async fn whose_something_is_follows_from_its_id() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    let endpoint = endpoint.rsplit('/').next().expect("an id").to_owned();
+    let sent = world
+        .post(
+            "/v1/tenants/acme/events",
+            json!({"type": "a.b", "payload": 1}),
+        )
+        .await;
+    let event = sent.text("id");
+    let delivery = sent.json["deliveries"][0]["id"].as_str().expect("an id");
+    for (kind, id) in [
+        ("endpoint", endpoint.as_str()),
+        ("event", &event),
+        ("delivery", delivery),
+    ] {
+        let path = format!("/v1/find?id={id}");
+        let found = world.get(&path).await;
+        assert_eq!(
+            found.json,
+            json!({"kind": kind, "id": id, "tenant_id": "acme"})
+        );
+        let refused = world.call("GET", &path, &key, Value::Null).await;
+        assert_eq!(refused.status, 403);
+    }
+    for nothing in [
+        EndpointId(1).to_string(),
+        EventId(1).to_string(),
+        DeliveryId(1).to_string(),
+    ] {
+        let answer = world.get(&format!("/v1/find?id={nothing}")).await;
+        assert_eq!(answer.status, 404, "{nothing}");
+    }
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    assert_eq!(world.delete(&path).await.status, 204);
+    let gone = world.get(&format!("/v1/find?id={endpoint}")).await;
+    assert_eq!(gone.status, 404);
+}

@@ -1,0 +1,15 @@
+//! The pages, through the real router, with the engine running on the store in memory: what somebody
+//! reads on them, where links lead, and what forms do. How they behave in a browser is tested in one.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the server as its callers do, and are its receivers"
+)]
+
+mod endpoints;
+#[allow(dead_code, reason = "the tests of further pages use the rest")]
+mod kit;
+mod overview;
+#[allow(dead_code, reason = "the tests of further pages use the rest")]
+mod seen;
+mod skeleton;

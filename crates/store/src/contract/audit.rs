@@ -1,0 +1,227 @@
+//! Who did what.
+
+use posthaste_core::id::{AuditId, KeyId, first_moment, id_of};
+use posthaste_core::time::Timestamp;
+
+use super::Harness;
+use super::given::{DAY, World, all, at, id};
+use crate::{
+    AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion,
+    MAX_AUDIT_CHARS, Via,
+};
+
+/// The id of an entry that was begun at a time.
+fn named(at: Timestamp, number: u64) -> AuditId {
+    AuditId(id_of(first_moment(at), number))
+}
+
+/// An entry that is under way.
+fn entry(now: Timestamp, number: u64, tenant: Option<&str>) -> AuditEntry {
+    AuditEntry {
+        id: named(now, number),
+        at: now,
+        actor: "the key ci of acme".to_owned(),
+        actor_key: Some(KeyId(7)),
+        via: Via::Portal,
+        from: Some("2001:db8::7".to_owned()),
+        action: "endpoints.pause".to_owned(),
+        tenant: tenant.map(id),
+        resource: "/v1/tenants/acme/endpoints/ep_ü".to_owned(),
+        outcome: None,
+    }
+}
+
+fn refused() -> AuditOutcome {
+    AuditOutcome::Refused("not_found".to_owned())
+}
+
+async fn listed(world: &World<'_>, filter: &AuditFilter, limit: usize) -> Vec<AuditEntry> {
+    all(limit, |page| world.store.audit(filter.clone(), page)).await
+}
+
+pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let bare = AuditEntry {
+        actor_key: None,
+        via: Via::Cli,
+        from: None,
+        ..entry(at(2), 2, None)
+    };
+    let complete = AuditEntry {
+        via: Via::Api,
+        outcome: Some(AuditOutcome::Done),
+        ..entry(at(3), 3, Some("nobody-yet"))
+    };
+    let cut_short = AuditEntry {
+        via: Via::Page,
+        ..entry(at(4), 4, Some("acme"))
+    };
+    let mut first = entry(at(1), 1, Some("acme"));
+    for made in [&first, &bare, &complete, &cut_short] {
+        let begun = world.store.begin_audit(at(9), made.clone()).await;
+        assert_eq!(begun, Ok(Insertion::Created));
+    }
+    let mut again = first.clone();
+    again.actor = "somebody else".to_owned();
+    let begun = world.store.begin_audit(at(9), again).await;
+    assert_eq!(begun, Ok(Insertion::Taken));
+
+    let finish = |entry: &AuditEntry, outcome| world.store.finish_audit(entry.id, outcome);
+    assert_eq!(finish(&first, refused()).await, Ok(Completed::Done));
+    assert_eq!(
+        finish(&first, AuditOutcome::Done).await,
+        Ok(Completed::Already)
+    );
+    assert_eq!(finish(&first, refused()).await, Ok(Completed::Already));
+    assert_eq!(finish(&complete, refused()).await, Ok(Completed::Already));
+    assert_eq!(finish(&bare, AuditOutcome::Done).await, Ok(Completed::Done));
+    assert_eq!(
+        finish(&entry(at(5), 1, None), refused()).await,
+        Ok(Completed::NoSuchEntry)
+    );
+    first.outcome = Some(refused());
+    let bare = AuditEntry {
+        outcome: Some(AuditOutcome::Done),
+        ..bare
+    };
+    let expected = [cut_short, complete, bare, first];
+    let world = world.reopened().await;
+    let found = listed(&world, &AuditFilter::default(), 9).await;
+    assert_eq!(found, expected);
+}
+
+pub(super) async fn long_texts_are_cut(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let long = "ü".repeat(MAX_AUDIT_CHARS + 1);
+    let made = AuditEntry {
+        resource: long.clone(),
+        actor: "a\0b".to_owned(),
+        ..entry(at(1), 1, None)
+    };
+    let begun = world.store.begin_audit(at(1), made.clone()).await;
+    assert_eq!(begun, Ok(Insertion::Created));
+    let finished = world
+        .store
+        .finish_audit(made.id, AuditOutcome::Refused(long));
+    assert_eq!(finished.await, Ok(Completed::Done));
+    let found = listed(&world, &AuditFilter::default(), 9).await;
+    let cut = "ü".repeat(MAX_AUDIT_CHARS);
+    assert_eq!(found[0].resource, cut);
+    assert_eq!(found[0].outcome, Some(AuditOutcome::Refused(cut)));
+    assert_eq!(found[0].actor, "a\u{fffd}b");
+}
+
+pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("Acme").await;
+    // Not in the order of their times, and two in the same millisecond.
+    let made = [
+        (5, 1, Some("acme")),
+        (3, 1, None),
+        (3, 2, Some("Acme")),
+        (9, 1, Some("acme")),
+        (1, 1, Some("acme")),
+        (7, 1, Some("Acme")),
+    ];
+    for (ms, number, tenant) in made {
+        let begun = world
+            .store
+            .begin_audit(at(ms), entry(at(ms), number, tenant));
+        assert_eq!(begun.await, Ok(Insertion::Created));
+    }
+    let times = [None, Some(0), Some(3), Some(4), Some(9), Some(100)];
+    for of in [
+        AuditOf::Everybody,
+        AuditOf::Named(id("acme")),
+        AuditOf::Tenant(id("acme")),
+        AuditOf::Tenant(id("Acme")),
+        AuditOf::Named(id("nobody")),
+        AuditOf::Tenant(id("nobody")),
+    ] {
+        for (since, until) in times.iter().flat_map(|a| times.map(|b| (*a, b))) {
+            let mut expected: Vec<AuditId> = made
+                .iter()
+                .filter(|(ms, _, tenant)| {
+                    let theirs = match &of {
+                        AuditOf::Everybody => true,
+                        AuditOf::Named(wanted) | AuditOf::Tenant(wanted) => {
+                            *tenant == Some(wanted.as_str())
+                        }
+                    };
+                    theirs
+                        && since.is_none_or(|since| *ms >= since)
+                        && until.is_none_or(|until| *ms < until)
+                })
+                .map(|(ms, number, _)| named(at(*ms), *number))
+                .collect();
+            expected.sort();
+            expected.reverse();
+            let filter = AuditFilter {
+                of: of.clone(),
+                since: since.map(at),
+                until: until.map(at),
+            };
+            for limit in [1, 2, 9] {
+                let found = listed(&world, &filter, limit).await;
+                let ids: Vec<AuditId> = found.iter().map(|found| found.id).collect();
+                assert_eq!(ids, expected, "{filter:?}, pages of {limit}");
+            }
+        }
+    }
+}
+
+pub(super) async fn a_later_tenant_sees_no_entry_of_an_earlier(harness: &dyn Harness) {
+    let world = World::open(harness);
+    let begin = async |ms, number| {
+        let entry = entry(at(ms), number, Some("acme"));
+        let begun = world.store.begin_audit(at(ms), entry).await;
+        assert_eq!(begun, Ok(Insertion::Created));
+    };
+    begin(1, 1).await;
+    world.add_tenant("acme").await;
+    begin(2, 2).await;
+    world.store.delete_tenant(at(3), id("acme")).await.unwrap();
+    begin(3, 3).await;
+    let numbers = async |of: AuditOf| {
+        let filter = AuditFilter {
+            of,
+            ..AuditFilter::default()
+        };
+        let found = listed(&world, &filter, 2).await;
+        found
+            .iter()
+            .map(|entry| entry.id.0 as u64)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        numbers(AuditOf::Tenant(id("acme"))).await,
+        Vec::<u64>::new()
+    );
+    world.add_tenant("acme").await;
+    begin(4, 4).await;
+    assert_eq!(numbers(AuditOf::Tenant(id("acme"))).await, [4]);
+    assert_eq!(numbers(AuditOf::Named(id("acme"))).await, [4, 3, 2, 1]);
+    assert_eq!(numbers(AuditOf::Everybody).await, [4, 3, 2, 1]);
+}
+
+pub(super) async fn entries_are_kept_for_long_and_removed_in_small_steps(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    for number in 1..=7 {
+        let now = at(if number > 5 { DAY } else { 0 });
+        let begun = world.store.begin_audit(now, entry(now, number, None));
+        assert_eq!(begun.await, Ok(Insertion::Created));
+    }
+    let over = at(0).after(AUDIT_KEPT);
+    let before = Timestamp(over.0 - 1);
+    assert!(!world.tidy_step(before, DAY, 2).await.more);
+    let everything = AuditFilter::default();
+    assert_eq!(listed(&world, &everything, 9).await.len(), 7);
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        more.push(world.tidy_step(over, DAY, 2).await.more);
+    }
+    assert_eq!(more, [true, true, false]);
+    let left = listed(&world, &everything, 9).await;
+    let left: Vec<u64> = left.iter().map(|entry| entry.id.0 as u64).collect();
+    assert_eq!(left, [7, 6]);
+}

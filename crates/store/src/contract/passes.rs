@@ -1,0 +1,184 @@
+//! What lets people in for a while.
+
+use posthaste_core::id::{KeyId, PassId};
+
+use super::Harness;
+use super::given::{DAY, HOUR, World, all, at, id, key};
+use crate::{Holder, Insertion, KeyHash, Pass};
+
+/// A pass that lets in for an hour.
+fn pass(number: u8, holder: Holder) -> Pass {
+    Pass {
+        id: PassId(u128::from(number) << 64),
+        hash: hash(number),
+        holder,
+        created_at: at(u64::from(number)),
+        expires_at: at(HOUR),
+    }
+}
+
+fn hash(number: u8) -> KeyHash {
+    KeyHash([number ^ 0x5a; 32])
+}
+
+fn tenants(name: &str) -> Holder {
+    Holder::Tenant(id(name))
+}
+
+pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let store = &world.store;
+    for made in [
+        pass(1, tenants("acme")),
+        pass(2, Holder::Key(hash(77))),
+        pass(3, tenants("acme")),
+    ] {
+        let created = store.create_pass(at(0), made.clone()).await;
+        assert_eq!(created, Ok(Insertion::Created));
+        assert_eq!(store.pass(at(0), made.hash).await, Ok(Some(made)));
+    }
+    assert_eq!(store.pass(at(0), hash(4)).await, Ok(None));
+    let last = store.pass(at(HOUR - 1), hash(1)).await;
+    assert!(last.is_ok_and(|pass| pass.is_some()), "it still lets in");
+    assert_eq!(store.pass(at(HOUR), hash(1)).await, Ok(None));
+    let end = |tenant: Option<&str>, number: u8, now| {
+        store.end_pass(at(now), tenant.map(id), pass(number, tenants("acme")).id)
+    };
+    assert_eq!(end(Some("acme"), 1, HOUR).await, Ok(false), "it is over");
+    assert_eq!(end(Some("acme"), 2, 1).await, Ok(false), "it is a key's");
+    assert_eq!(end(Some("other"), 1, 1).await, Ok(false), "it is acme's");
+    assert_eq!(end(Some("acme"), 1, 1).await, Ok(true));
+    assert_eq!(end(Some("acme"), 1, 1).await, Ok(false));
+    assert_eq!(end(None, 2, 1).await, Ok(true));
+    assert_eq!(end(None, 3, 1).await, Ok(true), "whose it is was not said");
+    for number in 1..=3 {
+        assert_eq!(store.pass(at(1), hash(number)).await, Ok(None));
+    }
+    let again = store.create_pass(at(2), pass(3, tenants("acme"))).await;
+    assert_eq!(again, Ok(Insertion::Created));
+    let world = world.reopened().await;
+    let found = world.store.pass(at(2), hash(3)).await;
+    assert_eq!(found, Ok(Some(pass(3, tenants("acme")))));
+}
+
+pub(super) async fn passes_need_their_tenant_and_are_unique(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let create = |pass| world.store.create_pass(at(0), pass);
+    assert_eq!(
+        create(pass(1, tenants("nobody"))).await,
+        Ok(Insertion::NoSuchTenant)
+    );
+    assert_eq!(
+        create(pass(1, tenants("acme"))).await,
+        Ok(Insertion::Created)
+    );
+    let same_id = Pass {
+        hash: hash(2),
+        ..pass(1, tenants("acme"))
+    };
+    assert_eq!(create(same_id).await, Ok(Insertion::Taken));
+    let same_hash = Pass {
+        hash: hash(1),
+        ..pass(2, Holder::Key(hash(9)))
+    };
+    assert_eq!(create(same_hash).await, Ok(Insertion::Taken));
+}
+
+pub(super) async fn passes_are_listed_by_whose_they_are(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    for number in 1..=6 {
+        let holder = match number {
+            2 => Holder::Key(hash(9)),
+            3 => tenants("other"),
+            _ => tenants("acme"),
+        };
+        let mut made = pass(number, holder);
+        if number == 5 {
+            made.expires_at = at(10);
+        }
+        let created = world.store.create_pass(at(0), made).await;
+        assert_eq!(created, Ok(Insertion::Created));
+    }
+    for (now, tenant, expected) in [
+        (9, "acme", vec![6, 5, 4, 1]),
+        (10, "acme", vec![6, 4, 1]),
+        (10, "other", vec![3]),
+        (10, "nobody", vec![]),
+        (HOUR, "acme", vec![]),
+    ] {
+        for limit in 1..=5 {
+            let found = all(limit, |page| world.store.passes(at(now), id(tenant), page));
+            let numbers: Vec<u128> = found.await.iter().map(|pass| pass.id.0 >> 64).collect();
+            assert_eq!(numbers, expected, "passes of {tenant}, pages of {limit}");
+        }
+    }
+}
+
+pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let store = &world.store;
+    for (number, tenant) in [(1, Some("acme")), (2, Some("acme")), (3, None)] {
+        store.create_key(at(0), key(number, tenant)).await.unwrap();
+    }
+    let with = |number: u128| Holder::Key(key(number, None).hash);
+    for (number, holder) in [
+        (1, with(1)),
+        (2, with(2)),
+        (3, with(3)),
+        (4, tenants("acme")),
+        (5, tenants("other")),
+        (6, with(1)),
+    ] {
+        let created = store.create_pass(at(0), pass(number, holder)).await;
+        assert_eq!(created, Ok(Insertion::Created));
+    }
+    let left = async || {
+        let mut left = Vec::new();
+        for number in 1..=6 {
+            if store.pass(at(1), hash(number)).await.unwrap().is_some() {
+                left.push(number);
+            }
+        }
+        left
+    };
+    let revoked = store.revoke_key(at(1), None, KeyId(1)).await;
+    assert_eq!(revoked, Ok(false), "it is acme's");
+    assert_eq!(left().await, [1, 2, 3, 4, 5, 6]);
+    let revoked = store.revoke_key(at(1), Some(id("acme")), KeyId(1)).await;
+    assert_eq!(revoked, Ok(true));
+    assert_eq!(left().await, [2, 3, 4, 5]);
+    store.delete_tenant(at(1), id("acme")).await.unwrap();
+    assert_eq!(left().await, [3, 5]);
+    let revoked = store.revoke_key(at(1), None, KeyId(3)).await;
+    assert_eq!(revoked, Ok(true));
+    assert_eq!(left().await, [5]);
+    // A later tenant of the same id has none.
+    world.add_tenant("acme").await;
+    let found = all(9, |page| world.store.passes(at(1), id("acme"), page)).await;
+    assert_eq!(found, []);
+}
+
+pub(super) async fn passes_that_are_over_are_removed_in_small_steps(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    for number in 1..=7 {
+        let mut made = pass(number, tenants("acme"));
+        if number > 5 {
+            made.expires_at = at(DAY);
+        }
+        world.store.create_pass(at(0), made).await.unwrap();
+    }
+    let before = world.tidy_step(at(HOUR - 1), DAY, 2).await;
+    assert!(!before.more, "nothing is over yet");
+    // Five are over: two steps are full, and one is not.
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        more.push(world.tidy_step(at(HOUR), DAY, 2).await.more);
+    }
+    assert_eq!(more, [true, true, false]);
+    // As seen from before, what was not removed is still there.
+    let found = all(9, |page| world.store.passes(at(0), id("acme"), page)).await;
+    let left: Vec<u128> = found.iter().map(|pass| pass.id.0 >> 64).collect();
+    assert_eq!(left, [7, 6]);
+}

@@ -1,0 +1,58 @@
+//! Whose is what.
+
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::lane::Standing;
+
+use super::Harness;
+use super::given::{World, at, endpoint, event, id};
+use crate::Named;
+
+pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let ours = world.add_endpoint(1).await;
+    let theirs = world.add(endpoint(2, "other", &[])).await;
+    let event_of_acme = world.accept(at(1), event("acme", "a.b")).await;
+    let event_of_other = world.accept(at(1), event("other", "a.b")).await;
+    let waiting = event_of_acme.deliveries[0].id;
+    let ended = world.accept(at(2), event("acme", "a.b")).await;
+    let ended = ended.deliveries[0].id;
+    world.fail(ended, at(3)).await;
+    let whose = async |named| {
+        let found = world.store.whose(named).await.expect("it reads");
+        found.map(|tenant| tenant.to_string())
+    };
+    let acme = Some("acme".to_owned());
+    let other = Some("other".to_owned());
+    for (named, expected) in [
+        (Named::Endpoint(ours), acme.clone()),
+        (Named::Endpoint(theirs), other.clone()),
+        (Named::Endpoint(EndpointId(99)), None),
+        (Named::Event(event_of_acme.id), acme.clone()),
+        (Named::Event(event_of_other.id), other.clone()),
+        (Named::Event(EventId(event_of_acme.id.0 ^ 1)), None),
+        (Named::Event(EventId(7)), None),
+        (Named::Delivery(waiting), acme.clone()),
+        (Named::Delivery(ended), acme.clone()),
+        (Named::Delivery(DeliveryId(ended.0 ^ 1)), None),
+        (Named::Delivery(DeliveryId(event_of_acme.id.0)), None),
+        (Named::Delivery(DeliveryId(u128::MAX)), None),
+    ] {
+        assert_eq!(whose(named).await, expected, "{named:?}");
+    }
+    // A deleted endpoint is nobody's; what was sent to it still is its tenant's.
+    world.stand(ours, Standing::Deleted).await;
+    assert_eq!(whose(Named::Endpoint(ours)).await, None);
+    assert_eq!(whose(Named::Delivery(ended)).await, acme);
+    // What a deleted tenant left behind is nobody's, and not its successor's either.
+    world.store.delete_tenant(at(4), id("acme")).await.unwrap();
+    world.add_tenant("acme").await;
+    for named in [
+        Named::Event(event_of_acme.id),
+        Named::Delivery(waiting),
+        Named::Delivery(ended),
+    ] {
+        assert_eq!(whose(named).await, None, "{named:?}");
+    }
+    assert_eq!(whose(Named::Endpoint(theirs)).await, other);
+}

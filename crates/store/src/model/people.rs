@@ -1,0 +1,158 @@
+//! Passes, the audit, and whose is what, in the model.
+
+use posthaste_core::id::{AuditId, PassId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::tables::{AuditRow, Owner, PassRow, Tables, page};
+use crate::audit::first_kept;
+use crate::{
+    AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Holder, Insertion, KeyHash, Named,
+    Page, PageRequest, Pass,
+};
+
+impl Tables {
+    pub(super) fn create_pass(&mut self, pass: Pass) -> Insertion {
+        let owner = match &pass.holder {
+            Holder::Key(_) => None,
+            Holder::Tenant(tenant) => match self.owner(tenant) {
+                None => return Insertion::NoSuchTenant,
+                owner @ Some(_) => owner,
+            },
+        };
+        let known = self.passes.values().any(|row| row.pass.hash == pass.hash);
+        if known || self.passes.contains_key(&pass.id) {
+            return Insertion::Taken;
+        }
+        self.passes.insert(pass.id, PassRow { owner, pass });
+        Insertion::Created
+    }
+
+    pub(super) fn pass(&self, now: Timestamp, hash: KeyHash) -> Option<Pass> {
+        let found = self.passes.values().find(|row| row.pass.hash == hash);
+        found
+            .map(|row| row.pass.clone())
+            .filter(|pass| pass.expires_at > now)
+    }
+
+    pub(super) fn passes(
+        &self,
+        now: Timestamp,
+        tenant: &TenantId,
+        request: PageRequest<PassId>,
+    ) -> Page<Pass, PassId> {
+        let owner = self.owner(tenant);
+        let rows =
+            self.passes.iter().rev().filter(|(_, row)| {
+                owner.is_some() && row.owner == owner && row.pass.expires_at > now
+            });
+        page(rows.map(|(id, row)| (*id, row.pass.clone())), request)
+    }
+
+    pub(super) fn end_pass(
+        &mut self,
+        now: Timestamp,
+        tenant: Option<&TenantId>,
+        pass: PassId,
+    ) -> bool {
+        let owner = tenant.map(|tenant| self.owner(tenant));
+        let found = self.passes.get(&pass).is_some_and(|row| {
+            let theirs = owner.is_none_or(|owner| owner.is_some() && row.owner == owner);
+            theirs && row.pass.expires_at > now
+        });
+        found && self.passes.remove(&pass).is_some()
+    }
+
+    /// Ends what lets in as a tenant that is gone.
+    pub(super) fn end_passes_of(&mut self, owner: Owner) {
+        self.passes.retain(|_, row| row.owner != Some(owner));
+    }
+
+    /// Ends what lets in with a key that is gone.
+    pub(super) fn end_passes_with(&mut self, key: KeyHash) {
+        self.passes
+            .retain(|_, row| row.pass.holder != Holder::Key(key));
+    }
+
+    pub(super) fn begin_audit(&mut self, entry: AuditEntry) -> Insertion {
+        if self.audit.contains_key(&entry.id) {
+            return Insertion::Taken;
+        }
+        let owner = entry.tenant.as_ref().and_then(|tenant| self.owner(tenant));
+        let entry = entry.fitted();
+        self.audit.insert(entry.id, AuditRow { owner, entry });
+        Insertion::Created
+    }
+
+    pub(super) fn finish_audit(&mut self, entry: AuditId, outcome: AuditOutcome) -> Completed {
+        let Some(row) = self.audit.get_mut(&entry) else {
+            return Completed::NoSuchEntry;
+        };
+        if row.entry.outcome.is_some() {
+            return Completed::Already;
+        }
+        row.entry.outcome = Some(outcome.fitted());
+        Completed::Done
+    }
+
+    pub(super) fn audit(
+        &self,
+        filter: &AuditFilter,
+        request: PageRequest<AuditId>,
+    ) -> Page<AuditEntry, AuditId> {
+        let (from, below) = filter.range(None);
+        let rows = self.audit.iter().rev().filter(|(id, row)| {
+            let theirs = match &filter.of {
+                AuditOf::Everybody => true,
+                AuditOf::Named(tenant) => row.entry.tenant.as_ref() == Some(tenant),
+                AuditOf::Tenant(tenant) => row.owner.is_some() && row.owner == self.owner(tenant),
+            };
+            theirs && (from..below).contains(&id.0)
+        });
+        page(rows.map(|(id, row)| (*id, row.entry.clone())), request)
+    }
+
+    /// What is deleted is nobody's, and so is what a deleted tenant left behind.
+    pub(super) fn whose(&self, named: Named) -> Option<TenantId> {
+        let (owner, tenant) = match named {
+            Named::Endpoint(endpoint) => {
+                let found = self.endpoints.get(&endpoint)?;
+                if found.row.standing == Standing::Deleted {
+                    return None;
+                }
+                (found.owner, &found.row.endpoint.tenant)
+            }
+            Named::Event(event) => {
+                let found = self.events.get(&event)?;
+                (found.owner, &found.tenant)
+            }
+            Named::Delivery(delivery) => {
+                let found = self.deliveries.get(&delivery)?;
+                let event = &self.events[&found.delivery.facts().event];
+                (event.owner, &event.tenant)
+            }
+        };
+        (self.owner(tenant) == Some(owner)).then(|| tenant.clone())
+    }
+
+    /// Removes a few passes and entries whose time is up, and says whether there may be more.
+    pub(super) fn tidy_people(&mut self, now: Timestamp, step: usize) -> bool {
+        let passes = self.passes.iter();
+        let over = passes.filter(|(_, row)| row.pass.expires_at <= now);
+        let over: Vec<PassId> = over.map(|(id, _)| *id).take(step).collect();
+        let kept = AuditId(first_kept(now));
+        let old: Vec<AuditId> = self
+            .audit
+            .range(..kept)
+            .map(|(id, _)| *id)
+            .take(step)
+            .collect();
+        for pass in &over {
+            self.passes.remove(pass);
+        }
+        for entry in &old {
+            self.audit.remove(entry);
+        }
+        step > 0 && over.len().max(old.len()) == step
+    }
+}

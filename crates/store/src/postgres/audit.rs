@@ -1,0 +1,136 @@
+//! Who did what. Any node writes it down.
+
+use posthaste_core::id::{AuditId, KeyId};
+use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
+
+use super::columns::{Code, Id, at, most, ms, parse, word};
+use super::directory::{cut, live_tenant, one_more};
+use super::fault::Fault;
+use super::link::Link;
+use super::scene::Scene;
+use crate::audit::{OutcomeWord, first_kept};
+use crate::{
+    AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion, Page, PageRequest, Via,
+};
+
+/// Writes down that something is about to be done.
+pub(super) async fn begin(scene: &mut Scene, entry: &AuditEntry) -> Result<Insertion, Fault> {
+    let link = &scene.link;
+    let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
+    let sql = "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
+               resource, outcome, code) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
+               (SELECT no FROM tenants WHERE id = $8 AND NOT deleted), $9, $10, $11) \
+               ON CONFLICT DO NOTHING";
+    let added = link
+        .execute(
+            sql,
+            &[
+                &Id(entry.id.0),
+                &ms(entry.at),
+                &entry.actor,
+                &entry.actor_key.map(|key| Id(key.0)),
+                &Code(entry.via),
+                &entry.from,
+                &entry.action,
+                &entry.tenant.as_ref().map(|tenant| tenant.as_str()),
+                &entry.resource,
+                &outcome.map(|(word, _)| Code(word)),
+                &outcome.and_then(|(_, code)| code),
+            ],
+        )
+        .await?;
+    Ok(if added == 1 {
+        Insertion::Created
+    } else {
+        Insertion::Taken
+    })
+}
+
+/// Writes down what came of it.
+pub(super) async fn finish(
+    scene: &mut Scene,
+    entry: AuditId,
+    outcome: &AuditOutcome,
+) -> Result<Completed, Fault> {
+    let link = &scene.link;
+    let (word, code) = outcome.columns();
+    let id = Id(entry.0);
+    let sql = "UPDATE audit SET outcome = $2, code = $3 WHERE id = $1 AND outcome IS NULL";
+    if link.execute(sql, &[&id, &Code(word), &code]).await? == 1 {
+        return Ok(Completed::Done);
+    }
+    let there = link
+        .query_opt("SELECT 1 FROM audit WHERE id = $1", &[&id])
+        .await?;
+    Ok(match there {
+        Some(_) => Completed::Already,
+        None => Completed::NoSuchEntry,
+    })
+}
+
+const COLUMNS: &str =
+    "id, at, actor, actor_key, via, source, action, tenant, resource, outcome, code FROM audit";
+
+fn read(row: &Row) -> Result<AuditEntry, Fault> {
+    let tenant: Option<&str> = row.get(7);
+    let outcome = match row.get::<_, Option<i16>>(9) {
+        None => None,
+        Some(_) => {
+            let word: OutcomeWord = word(row, 9)?;
+            Some(AuditOutcome::from_columns(word, row.get(10)))
+        }
+    };
+    Ok(AuditEntry {
+        id: AuditId(row.get::<_, Id>(0).0),
+        at: at(row.get(1)),
+        actor: row.get(2),
+        actor_key: row.get::<_, Option<Id>>(3).map(|id| KeyId(id.0)),
+        via: word::<Via>(row, 4)?,
+        from: row.get(5),
+        action: row.get(6),
+        tenant: tenant.map(parse).transpose()?,
+        resource: row.get(8),
+        outcome,
+    })
+}
+
+/// Entries, the newest first.
+pub(super) async fn list(
+    link: &Link,
+    filter: &AuditFilter,
+    page: PageRequest<AuditId>,
+) -> Result<Page<AuditEntry, AuditId>, Fault> {
+    let (from, below) = filter.range(page.before);
+    let (from, below, limit) = (Id(from), Id(below), one_more(page.limit));
+    let rest = "id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3";
+    let rows = match &filter.of {
+        AuditOf::Everybody => {
+            let sql = format!("SELECT {COLUMNS} WHERE {rest}");
+            link.query(&sql, &[&from, &below, &limit]).await?
+        }
+        AuditOf::Named(tenant) => {
+            let sql = format!("SELECT {COLUMNS} WHERE tenant = $4 AND {rest}");
+            link.query(&sql, &[&from, &below, &limit, &tenant.as_str()])
+                .await?
+        }
+        AuditOf::Tenant(tenant) => {
+            let no = live_tenant(link, tenant).await?;
+            let sql = format!("SELECT {COLUMNS} WHERE tenant_no = $4 AND {rest}");
+            link.query(&sql, &[&from, &below, &limit, &no]).await?
+        }
+    };
+    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// Removes entries that have been kept for long enough, and says how many. What another node removes just now is left
+/// to it.
+pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
+    let sql = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < $1 \
+               ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)";
+    let removed = link
+        .execute(sql, &[&Id(first_kept(now)), &most(limit)])
+        .await?;
+    Ok(removed as usize)
+}

@@ -1,0 +1,143 @@
+//! Passes. Any node makes, ends and removes them.
+
+use posthaste_core::id::{PassId, TenantId};
+use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
+
+use super::columns::{Id, at, most, ms, parse};
+use super::directory::{cut, hash_of, live_tenant, one_more};
+use super::fault::Fault;
+use super::link::Link;
+use super::scene::Scene;
+use crate::{Holder, Insertion, KeyHash, Page, PageRequest, Pass};
+
+/// Adds a pass.
+pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<Insertion, Fault> {
+    let (tenant_no, key) = match &pass.holder {
+        Holder::Key(hash) => (None, Some(hash.0.as_slice())),
+        Holder::Tenant(tenant) => {
+            // A tenant that is being deleted takes its passes with it.
+            scene.share_directory().await?;
+            let Some(no) = live_tenant(&scene.link, tenant).await? else {
+                return Ok(Insertion::NoSuchTenant);
+            };
+            (Some(no), None)
+        }
+    };
+    let sql = "INSERT INTO passes (id, hash, tenant_no, key_hash, created_at, expires_at) \
+               VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+    let (id, hash) = (Id(pass.id.0), pass.hash.0.as_slice());
+    let (created_at, expires_at) = (ms(pass.created_at), ms(pass.expires_at));
+    let added = scene
+        .link
+        .execute(
+            sql,
+            &[&id, &hash, &tenant_no, &key, &created_at, &expires_at],
+        )
+        .await?;
+    Ok(if added == 1 {
+        Insertion::Created
+    } else {
+        Insertion::Taken
+    })
+}
+
+/// Ends a pass of a tenant's, or anybody's.
+pub(super) async fn end(
+    scene: &mut Scene,
+    now: Timestamp,
+    tenant: Option<&TenantId>,
+    pass: PassId,
+) -> Result<bool, Fault> {
+    let link = &scene.link;
+    let (id, now) = (Id(pass.0), ms(now));
+    let ended = match tenant {
+        None => {
+            let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2";
+            link.execute(sql, &[&id, &now]).await?
+        }
+        Some(tenant) => {
+            let no = live_tenant(link, tenant).await?;
+            let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2 AND tenant_no = $3";
+            link.execute(sql, &[&id, &now, &no]).await?
+        }
+    };
+    Ok(ended == 1)
+}
+
+/// Ends what lets in as a tenant that is being deleted.
+pub(super) async fn end_of_tenant(link: &Link, tenant_no: i64) -> Result<(), Fault> {
+    let sql = "DELETE FROM passes WHERE tenant_no = $1";
+    link.execute(sql, &[&tenant_no]).await?;
+    Ok(())
+}
+
+/// Ends what lets in with keys that are being revoked.
+pub(super) async fn end_of_keys(link: &Link, keys: &[KeyHash]) -> Result<(), Fault> {
+    let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
+    let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
+    link.execute(sql, &[&keys]).await?;
+    Ok(())
+}
+
+const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_at \
+    FROM passes p LEFT JOIN tenants t ON t.no = p.tenant_no";
+
+fn read(row: &Row) -> Result<Pass, Fault> {
+    let (key, tenant): (Option<&[u8]>, Option<&str>) = (row.get(2), row.get(3));
+    let holder = match (key, tenant) {
+        (Some(_), _) => Holder::Key(hash_of(row, 2)?),
+        (None, Some(tenant)) => Holder::Tenant(parse(tenant)?),
+        (None, None) => return Err(Fault::Unreadable("a pass of nobody".to_owned())),
+    };
+    Ok(Pass {
+        id: PassId(row.get::<_, Id>(0).0),
+        hash: hash_of(row, 1)?,
+        holder,
+        created_at: at(row.get(4)),
+        expires_at: at(row.get(5)),
+    })
+}
+
+/// The pass with this hash, if it still lets in.
+pub(super) async fn pass(
+    link: &Link,
+    now: Timestamp,
+    hash: KeyHash,
+) -> Result<Option<Pass>, Fault> {
+    let sql = format!("SELECT {COLUMNS} WHERE p.hash = $1 AND p.expires_at > $2");
+    let row = link
+        .query_opt(&sql, &[&hash.0.as_slice(), &ms(now)])
+        .await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// What lets in as a tenant, the newest first.
+pub(super) async fn passes(
+    link: &Link,
+    now: Timestamp,
+    tenant: &TenantId,
+    page: PageRequest<PassId>,
+) -> Result<Page<Pass, PassId>, Fault> {
+    let tenant_no = live_tenant(link, tenant).await?;
+    let before = Id(page.before.map_or(u128::MAX, |id| id.0));
+    let sql = format!(
+        "SELECT {COLUMNS} WHERE p.tenant_no = $1 AND p.id < $2 AND p.expires_at > $3 \
+         ORDER BY p.id DESC LIMIT $4"
+    );
+    let rows = link
+        .query(
+            &sql,
+            &[&tenant_no, &before, &ms(now), &one_more(page.limit)],
+        )
+        .await?;
+    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// Removes passes that let nobody in any more, and says how many. What another node removes just now is left to it.
+pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
+    let sql = "DELETE FROM passes WHERE id IN (SELECT id FROM passes WHERE expires_at <= $1 \
+               ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
+    Ok(link.execute(sql, &[&ms(now), &most(limit)]).await? as usize)
+}

@@ -1,0 +1,33 @@
+//! Whose is it?
+
+use posthaste_core::id::TenantId;
+
+use super::columns::{Id, parse};
+use super::fault::Fault;
+use super::link::Link;
+use crate::Named;
+
+/// The tenant to which something belongs, if both are there.
+pub(super) async fn whose(link: &Link, named: Named) -> Result<Option<TenantId>, Fault> {
+    let (id, sql) = match named {
+        Named::Endpoint(endpoint) => (
+            endpoint.0,
+            "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+             WHERE e.id = $1 AND e.standing <> 3 AND NOT t.deleted",
+        ),
+        Named::Event(event) => (
+            event.0,
+            "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
+             WHERE v.id = $1 AND NOT t.deleted",
+        ),
+        // In one statement, so that one that ends just now is met in one place or the other.
+        Named::Delivery(delivery) => (
+            delivery.0,
+            "SELECT t.id FROM (SELECT tenant_no FROM waiting WHERE id = $1 \
+             UNION ALL SELECT tenant_no FROM ended WHERE id = $1) d \
+             JOIN tenants t ON t.no = d.tenant_no WHERE NOT t.deleted LIMIT 1",
+        ),
+    };
+    let row = link.query_opt(sql, &[&Id(id)]).await?;
+    row.map(|row| parse(row.get(0))).transpose()
+}

@@ -1,0 +1,133 @@
+//! Who did what.
+
+use posthaste_core::id::{AuditId, KeyId};
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::codes::Code;
+use super::directory::{cut, live_tenant, one_more};
+use super::group::Scene;
+use super::keys::{at, id_bytes, most, ms};
+use super::rows::parse;
+use crate::audit::{OutcomeWord, first_kept};
+use crate::{
+    AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion, Page, PageRequest, Via,
+};
+
+/// Writes down that something is about to be done.
+pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Result<Insertion> {
+    let tenant = entry.tenant.as_ref();
+    let tenant_no = tenant.and_then(|tenant| scene.routes.tenant(tenant).map(|routes| routes.no));
+    let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
+    let added = scene
+        .conn
+        .prepare_cached(
+            "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
+             resource, outcome, code) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            id_bytes(entry.id.0),
+            ms(entry.at),
+            entry.actor,
+            entry.actor_key.map(|key| id_bytes(key.0)),
+            Code(entry.via),
+            entry.from,
+            entry.action,
+            tenant.map(|tenant| tenant.as_str()),
+            tenant_no,
+            entry.resource,
+            outcome.map(|(word, _)| Code(word)),
+            outcome.and_then(|(_, code)| code),
+        ])?;
+    Ok(if added == 1 {
+        Insertion::Created
+    } else {
+        Insertion::Taken
+    })
+}
+
+/// Writes down what came of it.
+pub(super) fn finish(
+    scene: &mut Scene<'_>,
+    entry: AuditId,
+    outcome: &AuditOutcome,
+) -> rusqlite::Result<Completed> {
+    let (word, code) = outcome.columns();
+    let id = id_bytes(entry.0);
+    let completed = scene
+        .conn
+        .prepare_cached(
+            "UPDATE audit SET outcome = ?2, code = ?3 WHERE id = ?1 AND outcome IS NULL",
+        )?
+        .execute(params![id, Code(word), code])?;
+    if completed == 1 {
+        return Ok(Completed::Done);
+    }
+    let there = scene
+        .conn
+        .prepare_cached("SELECT 1 FROM audit WHERE id = ?1")?
+        .exists([id])?;
+    Ok(match there {
+        true => Completed::Already,
+        false => Completed::NoSuchEntry,
+    })
+}
+
+const COLUMNS: &str =
+    "id, at, actor, actor_key, via, source, action, tenant, resource, outcome, code FROM audit";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
+    let key: Option<[u8; 16]> = row.get(3)?;
+    let word: Option<Code<OutcomeWord>> = row.get(9)?;
+    let code = row.get(10)?;
+    Ok(AuditEntry {
+        id: AuditId(u128::from_be_bytes(row.get(0)?)),
+        at: at(row.get(1)?),
+        actor: row.get(2)?,
+        actor_key: key.map(|bytes| KeyId(u128::from_be_bytes(bytes))),
+        via: row.get::<_, Code<Via>>(4)?.0,
+        from: row.get(5)?,
+        action: row.get(6)?,
+        tenant: row.get_ref(7)?.as_str_or_null()?.map(parse).transpose()?,
+        resource: row.get(8)?,
+        outcome: word.map(|word| AuditOutcome::from_columns(word.0, code)),
+    })
+}
+
+/// Entries, the newest first.
+pub(super) fn list(
+    conn: &Connection,
+    filter: &AuditFilter,
+    page: PageRequest<AuditId>,
+) -> rusqlite::Result<Page<AuditEntry, AuditId>> {
+    let (from, below) = filter.range(page.before);
+    let (from, below, limit) = (id_bytes(from), id_bytes(below), one_more(page.limit));
+    let rest = "id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+    let items = match &filter.of {
+        AuditOf::Everybody => conn
+            .prepare_cached(&format!("SELECT {COLUMNS} WHERE {rest}"))?
+            .query_map(params![from, below, limit], read)?
+            .collect::<rusqlite::Result<Vec<_>>>()?,
+        AuditOf::Named(tenant) => conn
+            .prepare_cached(&format!("SELECT {COLUMNS} WHERE tenant = ?4 AND {rest}"))?
+            .query_map(params![from, below, limit, tenant.as_str()], read)?
+            .collect::<rusqlite::Result<Vec<_>>>()?,
+        AuditOf::Tenant(tenant) => conn
+            .prepare_cached(&format!("SELECT {COLUMNS} WHERE tenant_no = ?4 AND {rest}"))?
+            .query_map(
+                params![from, below, limit, live_tenant(conn, tenant)?],
+                read,
+            )?
+            .collect::<rusqlite::Result<Vec<_>>>()?,
+    };
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// Removes entries that have been kept for long enough, and says how many.
+pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    conn.prepare_cached(
+        "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < ?1 ORDER BY id LIMIT ?2)",
+    )?
+    .execute(params![id_bytes(first_kept(now)), most(limit)])
+}

@@ -1,0 +1,45 @@
+//! Whose is it?
+
+use posthaste_core::id::TenantId;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::keys::{id_bytes, look_up};
+use super::rows::parse;
+use crate::Named;
+
+/// The tenant to which something belongs, if both are there.
+pub(super) fn whose(conn: &Connection, named: Named) -> rusqlite::Result<Option<TenantId>> {
+    let read = |row: &Row<'_>| parse(row.get_ref(0)?.as_str()?);
+    match named {
+        Named::Endpoint(endpoint) => conn
+            .prepare_cached(
+                "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+                 WHERE e.id = ?1 AND e.standing <> 3 AND t.deleted = 0",
+            )?
+            .query_row([id_bytes(endpoint.0)], read)
+            .optional(),
+        Named::Event(event) => {
+            let Some(place) = look_up(event.0) else {
+                return Ok(None);
+            };
+            conn.prepare_cached(
+                "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
+                 WHERE v.key = ?1 AND v.tail = ?2 AND t.deleted = 0",
+            )?
+            .query_row(place, read)
+            .optional()
+        }
+        Named::Delivery(delivery) => {
+            let Some(place) = look_up(delivery.0) else {
+                return Ok(None);
+            };
+            conn.prepare_cached(
+                "SELECT t.id FROM deliveries d JOIN events v ON v.key = d.event_key \
+                 JOIN tenants t ON t.no = v.tenant_no \
+                 WHERE d.key = ?1 AND d.tail = ?2 AND t.deleted = 0",
+            )?
+            .query_row(place, read)
+            .optional()
+        }
+    }
+}
