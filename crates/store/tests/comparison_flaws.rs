@@ -16,7 +16,7 @@ use posthaste_store::contract::{Harness, ModelHarness};
 use posthaste_store::*;
 
 /// A flaw is found by one of so many seeds.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {

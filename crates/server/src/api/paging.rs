@@ -7,7 +7,9 @@ use axum::body::Body;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId};
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DeadGroupKey, Page, PageRequest};
@@ -169,6 +171,7 @@ id_cursors! {
     DeliveryId = 3;
     ReplayId = 4;
     KeyId = 5;
+    AuditId = 7;
     PassId = 9;
 }
 
