@@ -62,6 +62,8 @@ pub struct OutageReport {
     pub posthaste: CourseReport,
     /// What a naive sender would have done.
     pub naive: CourseReport,
+    /// What it comes to, in one sentence.
+    pub words: String,
 }
 
 /// The endpoint's limits, named as in the endpoint itself.
@@ -95,7 +97,7 @@ pub struct CourseReport {
 impl OutageReport {
     /// Reports on a scenario that was played through.
     pub fn new(preset: Option<Preset>, scenario: &Scenario, recovery: &Recovery) -> OutageReport {
-        OutageReport {
+        let mut report = OutageReport {
             policy: PolicyReport::new(preset, &scenario.policy),
             pending: scenario.pending,
             outage_ms: scenario.outage.as_millis(),
@@ -107,7 +109,10 @@ impl OutageReport {
             seed: scenario.seed,
             posthaste: CourseReport::new(&recovery.posthaste),
             naive: CourseReport::new(&recovery.naive),
-        }
+            words: String::new(),
+        };
+        report.words = report.conclusion();
+        report
     }
 
     /// Its times in words, the same wherever they are told.

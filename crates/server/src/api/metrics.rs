@@ -47,7 +47,7 @@ pub(super) static GROUP: Group = Group {
 async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let gauges = gauges(app).await;
-    let text = app.observe.render(app.clock.now().tick, &gauges);
+    let text = app.observe.render(app.clock.now(), &gauges);
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     let text = HeaderValue::from_static(exposition::CONTENT_TYPE);

@@ -17,6 +17,7 @@
 //!   way; see [`trail`].
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
+mod attention;
 mod audit;
 pub mod auth;
 pub mod body;
@@ -49,7 +50,7 @@ pub mod serve;
 pub mod settings;
 pub mod stats;
 mod tenants;
-mod trail;
+pub(crate) mod trail;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

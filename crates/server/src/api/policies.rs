@@ -309,6 +309,7 @@ fn simulation_report() -> Value {
         "seed": number(),
         "posthaste": course(),
         "naive": course(),
+        "words": {"type": "string", "description": "What it comes to, in one sentence."},
     }))
 }
 

@@ -13,8 +13,8 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    audit, deliveries, endpoints, events, find, keys, metrics, policies, portal_links, probes,
-    replays, stats, tenants,
+    attention, audit, deliveries, endpoints, events, find, keys, metrics, policies, portal_links,
+    probes, replays, stats, tenants,
 };
 
 /// Every route, in the order in which they are described.
@@ -29,6 +29,7 @@ pub static GROUPS: &[&Group] = &[
     &replays::GROUP,
     &policies::GROUP,
     &stats::GROUP,
+    &attention::GROUP,
     &audit::GROUP,
     &find::GROUP,
     &metrics::GROUP,

@@ -203,13 +203,15 @@ pub(super) enum Done {
     ReplayBegun,
     /// A replay was stopped.
     ReplayStopped,
+    /// A tenant came to be.
+    TenantCreated,
     /// Somebody left.
     SignedOut,
 }
 
 impl Done {
     /// Everything that can be done.
-    const ALL: [Done; 13] = [
+    const ALL: [Done; 14] = [
         Done::Created,
         Done::Saved,
         Done::Paused,
@@ -222,6 +224,7 @@ impl Done {
         Done::Cancelled,
         Done::ReplayBegun,
         Done::ReplayStopped,
+        Done::TenantCreated,
         Done::SignedOut,
     ];
 
@@ -240,6 +243,7 @@ impl Done {
             Done::Cancelled => "cancelled",
             Done::ReplayBegun => "replaying",
             Done::ReplayStopped => "stopped",
+            Done::TenantCreated => "tenant-created",
             Done::SignedOut => "signed-out",
         }
     }
@@ -261,6 +265,7 @@ impl Done {
             Done::Cancelled => "Called off. Nothing more is sent.",
             Done::ReplayBegun => "The replay has begun. It is paced like any other traffic.",
             Done::ReplayStopped => "The replay was stopped. What it had set going goes on.",
+            Done::TenantCreated => "The tenant is there. Add an endpoint for its events to go to.",
             Done::SignedOut => "You are signed out.",
         }
     }

@@ -82,11 +82,12 @@ impl Chronicle {
             endpoint: story.endpoint,
             round_number: story.spent,
             failure,
+            status_code: story.settlement.outcome.status().map(HttpStatus::code),
             latency: story.latency,
             first_attempt_lag: story.first_attempt_lag,
             ended: story.status.is_terminal().then_some(story.status),
         };
-        self.observe.attempt(self.clock.now().tick, &seen);
+        self.observe.attempt(self.clock.now(), &seen);
         log_attempt(&AttemptLine {
             tenant: Some(tenant),
             endpoint: story.endpoint,
@@ -106,12 +107,17 @@ impl Chronicle {
         self.observe.not_made();
     }
 
-    /// Deliveries were ended otherwise than by an attempt.
-    pub(super) fn ended(&self, tenant: Option<&TenantId>, status: Status, deliveries: usize) {
+    /// Deliveries to an endpoint were given up otherwise than by an attempt.
+    pub(super) fn swept(&self, tenant: Option<&TenantId>, endpoint: EndpointId, given_up: usize) {
         if let Some(tenant) = tenant {
-            let now = self.clock.now().tick;
-            self.observe.ended(now, tenant, status, deliveries as u64);
+            let now = self.clock.now();
+            self.observe.swept(now, tenant, endpoint, given_up as u64);
         }
+    }
+
+    /// A delivery was called off.
+    pub(super) fn called_off(&self) {
+        self.observe.called_off();
     }
 
     /// There is news of an endpoint.

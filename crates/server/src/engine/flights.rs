@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::delivery::Status;
 use posthaste_core::dispatcher::{Attempt, Finish, Input, Record, Ticket};
 use posthaste_core::id::{DeliveryId, TenantId};
 use posthaste_core::time::Now;
@@ -185,8 +184,7 @@ impl Shell {
             (Some(story), Written::Applied) => self.chronicle.attempted(&story),
             (Some(_), Written::Superseded) => {}
             (None, Written::Applied) => {
-                self.chronicle
-                    .ended(flight.tenant.as_ref(), Status::Cancelled, 1);
+                self.chronicle.called_off();
                 self.waiting
                     .answer_cancel(flight.delivery, &Ok(Cancelled::Done));
             }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
-use posthaste_core::delivery::{DeadReason, Status};
+use posthaste_core::delivery::DeadReason;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
@@ -473,7 +473,7 @@ impl Shell {
                     .sweep(now, endpoint, reason, except.clone(), SWEEP_STEP);
                 match step.await {
                     Ok(swept) => {
-                        chronicle.ended(tenant.as_ref(), Status::Failed, swept.ended);
+                        chronicle.swept(tenant.as_ref(), endpoint, swept.ended);
                         if !swept.more {
                             break;
                         }

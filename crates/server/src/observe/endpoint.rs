@@ -2,8 +2,20 @@
 
 use std::time::Duration;
 
+use posthaste_core::classify::FailureKind;
+use posthaste_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+
 /// So many of the last attempts count.
 pub const ATTEMPTS_SEEN: usize = 128;
+/// Whoever was called less often is not judged.
+const MIN_TO_JUDGE: u32 = 5;
+/// An endpoint that succeeds less often than this is failing.
+const HEALTHY_RATIO: f64 = 0.9;
+/// So many successes in a row, and whatever was before is over.
+const FORGIVEN_AFTER: u32 = 10;
+/// A failure so long ago says nothing about now.
+const RECENT: Span = Span::from_hours(1);
 
 /// How an endpoint answered lately.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +28,55 @@ pub struct EndpointFigures {
     pub p99_ms: Option<f64>,
 }
 
+/// The last attempts to an endpoint, summed up for whoever asks what is wrong with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lately {
+    /// How many are remembered.
+    pub attempts: u32,
+    /// How many of them failed.
+    pub failures: u32,
+    /// How many of the newest failed, with no success in between.
+    pub failures_in_a_row: u32,
+    /// How many of the newest succeeded, with no failure in between.
+    pub successes_in_a_row: u32,
+    /// When the newest ended.
+    pub last_at: Option<Timestamp>,
+    /// The newest failure that this process has seen, remembered longer than the attempts.
+    pub last_failure: Option<LastFailure>,
+}
+
+/// A failure, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastFailure {
+    /// When it was.
+    pub at: Timestamp,
+    /// What went wrong.
+    pub kind: FailureKind,
+    /// What the receiver answered, if it did.
+    #[serde(default)]
+    pub status_code: Option<u16>,
+}
+
+impl Lately {
+    /// The share of the attempts that succeeded; 1 where there was none.
+    pub fn success_ratio(&self) -> f64 {
+        match self.attempts {
+            0 => 1.0,
+            attempts => 1.0 - f64::from(self.failures) / f64::from(attempts),
+        }
+    }
+
+    /// Whether somebody should look: it fails often, did so lately, and has not recovered since.
+    pub fn is_failing(&self, now: Timestamp) -> bool {
+        let recent = |failure: LastFailure| now.since(failure.at) <= RECENT;
+        self.attempts >= MIN_TO_JUDGE
+            && self.success_ratio() < HEALTHY_RATIO
+            && self.successes_in_a_row < FORGIVEN_AFTER
+            && self.last_failure.is_some_and(recent)
+    }
+}
+
 /// The last attempts to one endpoint.
 #[derive(Clone, Debug)]
 pub struct LatelySeen {
@@ -25,6 +86,9 @@ pub struct LatelySeen {
     succeeded: u128,
     /// How many attempts were seen at all.
     count: u64,
+    /// When the last one ended.
+    last_at: Option<Timestamp>,
+    last_failure: Option<LastFailure>,
 }
 
 impl Default for LatelySeen {
@@ -33,18 +97,38 @@ impl Default for LatelySeen {
             micros: Box::new([0; ATTEMPTS_SEEN]),
             succeeded: 0,
             count: 0,
+            last_at: None,
+            last_failure: None,
         }
     }
 }
 
 impl LatelySeen {
-    /// Takes note of an attempt.
-    pub fn add(&mut self, latency: Duration, succeeded: bool) {
+    /// Takes note of an attempt that ended now, and of what went wrong with it.
+    pub fn add(&mut self, now: Timestamp, latency: Duration, failure: Option<LastFailure>) {
         let place = (self.count % ATTEMPTS_SEEN as u64) as usize;
         self.micros[place] = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
         self.succeeded &= !(1 << place);
-        self.succeeded |= u128::from(succeeded) << place;
+        self.succeeded |= u128::from(failure.is_none()) << place;
         self.count += 1;
+        self.last_at = Some(now);
+        self.last_failure = failure.or(self.last_failure);
+    }
+
+    /// It, summed up.
+    pub fn lately(&self) -> Lately {
+        let attempts = self.count.min(ATTEMPTS_SEEN as u64) as u32;
+        // The newest first: its bit is the highest.
+        let next = (self.count % ATTEMPTS_SEEN as u64) as u32;
+        let newest_first = self.succeeded.rotate_right(next);
+        Lately {
+            attempts,
+            failures: attempts - self.succeeded.count_ones(),
+            failures_in_a_row: newest_first.leading_zeros().min(attempts),
+            successes_in_a_row: newest_first.leading_ones(),
+            last_at: self.last_at,
+            last_failure: self.last_failure,
+        }
     }
 
     /// What it comes to.
@@ -75,8 +159,25 @@ fn percentile_ms(sorted_micros: &[u32], percent: usize) -> Option<f64> {
 mod tests {
     use super::*;
 
+    const NOON: Timestamp = Timestamp(1_794_744_000_000);
+
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    fn timeout_at(at: Timestamp) -> LastFailure {
+        LastFailure {
+            at,
+            kind: FailureKind::Timeout,
+            status_code: None,
+        }
+    }
+
+    impl LatelySeen {
+        fn note(&mut self, latency: Duration, succeeded: bool) {
+            let failure = (!succeeded).then_some(timeout_at(NOON));
+            self.add(NOON, latency, failure);
+        }
     }
 
     #[test]
@@ -89,11 +190,11 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_were_seen() {
         let mut lately = LatelySeen::default();
-        lately.add(Duration::from_micros(1_500), true);
+        lately.note(Duration::from_micros(1_500), true);
         let one = lately.figures();
         assert_eq!((one.p50_ms, one.p99_ms), (Some(1.5), Some(1.5)));
         for latency in 1..=100 {
-            lately.add(ms(latency), latency % 4 != 0);
+            lately.note(ms(latency), latency % 4 != 0);
         }
         let many = lately.figures();
         assert_eq!((many.p50_ms, many.p99_ms), (Some(50.0), Some(99.0)));
@@ -104,14 +205,82 @@ mod tests {
     fn only_the_last_attempts_count() {
         let mut lately = LatelySeen::default();
         for _ in 0..ATTEMPTS_SEEN {
-            lately.add(ms(9_000), false);
+            lately.note(ms(9_000), false);
         }
         assert_eq!(lately.figures().success_ratio, 0.0);
         for _ in 0..ATTEMPTS_SEEN {
-            lately.add(ms(2), true);
+            lately.note(ms(2), true);
         }
         let figures = lately.figures();
         assert_eq!(figures.success_ratio, 1.0);
         assert_eq!(figures.p99_ms, Some(2.0));
+    }
+
+    /// What is summed up of these results, the oldest first.
+    fn lately(results: impl IntoIterator<Item = bool>) -> Lately {
+        let mut seen = LatelySeen::default();
+        for succeeded in results {
+            seen.note(ms(1), succeeded);
+        }
+        seen.lately()
+    }
+
+    #[test]
+    fn runs_are_counted_from_the_newest() {
+        for before in [0, 1, 100, 127, 128, 300] {
+            let quiet = std::iter::repeat_n(true, before);
+            let seen = lately(quiet.clone().chain([false, true, false, false]));
+            assert_eq!(seen.failures_in_a_row, 2, "after {before}");
+            assert_eq!(seen.successes_in_a_row, 0);
+            assert_eq!(seen.failures, 3);
+            assert_eq!(seen.attempts, (before as u32 + 4).min(128));
+            let seen = lately(quiet.chain([false, true, true]));
+            assert_eq!((seen.failures_in_a_row, seen.successes_in_a_row), (0, 2));
+        }
+        let dead = lately([false; 500]);
+        assert_eq!((dead.failures, dead.failures_in_a_row), (128, 128));
+        assert_eq!(dead.success_ratio(), 0.0);
+        assert_eq!(lately([false; 3]).failures_in_a_row, 3);
+        assert_eq!(lately([true; 128]).successes_in_a_row, 128);
+        assert_eq!(lately([]).success_ratio(), 1.0);
+    }
+
+    #[test]
+    fn an_endpoint_fails_until_it_has_recovered_or_nobody_remembers() {
+        let failing = |results: &[bool]| lately(results.iter().copied()).is_failing(NOON);
+        assert!(!failing(&[false; 4]), "too few to judge");
+        assert!(failing(&[false; 5]));
+        let mut results = vec![true; 91];
+        results.extend([false; 9]);
+        assert!(!failing(&results), "91 of 100 is well");
+        results.extend([false; 6]);
+        assert!(failing(&results), "91 of 106 is not");
+        results.extend([true; 9]);
+        assert!(failing(&results));
+        results.push(true);
+        assert!(!failing(&results), "ten in a row are a recovery");
+        let seen = lately([false; 9]);
+        let hour = Span::from_hours(1);
+        assert!(seen.is_failing(NOON.after(hour)));
+        assert!(!seen.is_failing(NOON.after(hour).after(Span::from_millis(1))));
+    }
+
+    #[test]
+    fn the_last_failure_outlives_its_attempt() {
+        let mut seen = LatelySeen::default();
+        seen.add(Timestamp(1), ms(1), Some(timeout_at(Timestamp(1))));
+        let answered = LastFailure {
+            at: Timestamp(2),
+            kind: FailureKind::Http,
+            status_code: Some(503),
+        };
+        seen.add(Timestamp(2), ms(1), Some(answered));
+        for at in 3..300 {
+            seen.add(Timestamp(at), ms(1), None);
+        }
+        let lately = seen.lately();
+        assert_eq!(lately.last_failure, Some(answered));
+        assert_eq!(lately.last_at, Some(Timestamp(299)));
+        assert_eq!(lately.failures, 0);
     }
 }

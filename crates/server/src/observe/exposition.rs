@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::time::Tick;
+use posthaste_core::time::Now;
 
 use super::health::Health;
 use super::histogram::{BOUNDS, Histogram};
@@ -45,7 +45,7 @@ pub struct Gauges {
 }
 
 /// Writes everything down.
-pub(super) fn render(seen: &Observatory, now: Tick, gauges: &Gauges) -> String {
+pub(super) fn render(seen: &Observatory, now: Now, gauges: &Gauges) -> String {
     let mut page = Page(String::with_capacity(TYPICAL_BYTES));
     counters(&mut page, seen);
     page.histogram(
@@ -59,7 +59,8 @@ pub(super) fn render(seen: &Observatory, now: Tick, gauges: &Gauges) -> String {
         &seen.first_attempt_lag,
     );
     self::gauges(&mut page, gauges);
-    let tally = seen.ledger().all.over(now, RATIO_WINDOW);
+    let moment = seen.moment(now);
+    let tally = seen.ledger().all.over(moment, RATIO_WINDOW);
     ratios(&mut page, &Health::new(&tally, gauges.retrying_over_24h));
     page.0
 }

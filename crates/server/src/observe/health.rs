@@ -192,6 +192,7 @@ mod tests {
             second_successes: 12,
             succeeded: 96,
             failed: 4,
+            ..Tally::default()
         };
         let health = Health::new(&tally, 10);
         assert_eq!(health.retry_ratio.value, 20.0 / 120.0);

@@ -51,6 +51,11 @@ impl<K: Hash + Eq + Clone, V: Default> Remembered<K, V> {
         self.known.get(key).map(|(_, value)| value)
     }
 
+    /// All there is, in no order. Looking is no use.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.known.iter().map(|(key, (_, value))| (key, value))
+    }
+
     /// Forgets what is under a key.
     pub fn forget(&mut self, key: &K) {
         self.known.remove(key);

@@ -11,6 +11,7 @@
 //!   is on disk is shown then.
 //! - **One process alone asks nobody.**
 
+mod figures;
 mod question;
 mod reply;
 
@@ -18,17 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, StoredDelivery, Written};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::question::{Named, Question, Reply, of_window};
+use self::question::{Named, Question, Reply};
 use crate::clock::Clock;
 use crate::engine::{Cancelled, Engine, EngineError};
-use crate::observe::tally::{Tally, Window};
 use crate::observe::{EndpointFigures, Observatory};
 
 pub use self::question::{BreakerReport, LaneReport};
@@ -293,27 +293,6 @@ impl Switchboard {
         flights
     }
 
-    /// What was seen by all nodes that answer, of everything or of one tenant.
-    pub async fn tallies(&self, tenant: Option<&TenantId>) -> impl Fn(Window) -> Tally + use<> {
-        let now = self.clock.now().tick;
-        let mut told = vec![self.observe.tallies(now, tenant)];
-        let question = Question::Tallies {
-            tenant: tenant.cloned().map(Named),
-        };
-        for reply in self.ask_everybody(&question).await {
-            if let Reply::Tallies { windows } = reply {
-                told.push(windows);
-            }
-        }
-        move |window| {
-            let mut sum = Tally::default();
-            for windows in &told {
-                sum.add(&of_window(windows, window));
-            }
-            sum
-        }
-    }
-
     /// Asks every other node, all at once. Whoever does not answer in time is passed over.
     async fn ask_everybody(&self, question: &Question) -> Vec<Reply> {
         let Some(cluster) = &self.cluster else {
@@ -360,6 +339,8 @@ fn refused(reply: Option<Reply>) -> Result<EngineError, EngineError> {
             | Reply::Lane { .. }
             | Reply::Deliveries { .. }
             | Reply::Tallies { .. }
+            | Reply::Series { .. }
+            | Reply::Lately { .. }
             | Reply::Elsewhere
             | Reply::NotUnderstood,
         )

@@ -10,14 +10,14 @@ use std::str::FromStr;
 use posthaste_core::dispatcher::LaneView;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerState, Standing, TripReason};
-use posthaste_core::time::{Now, Timestamp};
+use posthaste_core::time::{Now, Span, Timestamp};
 use posthaste_store::DisabledReason;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::engine::Cancelled;
-use crate::observe::EndpointFigures;
 use crate::observe::tally::{Tally, Window};
+use crate::observe::{EndpointFigures, Lately, Scope};
 
 /// The most deliveries of which one question asks, and of which one answer tells.
 pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
@@ -99,6 +99,46 @@ pub(super) enum Question {
         #[serde(default)]
         tenant: Option<Named<TenantId>>,
     },
+    /// What have you seen of an endpoint?
+    EndpointTallies { endpoint: Named<EndpointId> },
+    /// What have you seen, bucket by bucket of this window?
+    Series { of: Whole, window: String },
+    /// Which endpoints fail lately, of everybody or of one tenant? And how did these others do?
+    Lately {
+        #[serde(default)]
+        tenant: Option<Named<TenantId>>,
+        #[serde(default)]
+        others: Vec<Named<EndpointId>>,
+    },
+}
+
+/// Of what figures are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Whole {
+    All,
+    Tenant(Named<TenantId>),
+    Endpoint(Named<EndpointId>),
+}
+
+impl From<Scope> for Whole {
+    fn from(scope: Scope) -> Whole {
+        match scope {
+            Scope::All => Whole::All,
+            Scope::Tenant(tenant) => Whole::Tenant(Named(tenant)),
+            Scope::Endpoint(endpoint) => Whole::Endpoint(Named(endpoint)),
+        }
+    }
+}
+
+impl From<Whole> for Scope {
+    fn from(whole: Whole) -> Scope {
+        match whole {
+            Whole::All => Scope::All,
+            Whole::Tenant(Named(tenant)) => Scope::Tenant(tenant),
+            Whole::Endpoint(Named(endpoint)) => Scope::Endpoint(endpoint),
+        }
+    }
 }
 
 /// What the other one answers.
@@ -119,6 +159,15 @@ pub(super) enum Reply {
     Deliveries { deliveries: Vec<Named<DeliveryId>> },
     /// What was seen, over each window by its name.
     Tallies { windows: Vec<(String, Tally)> },
+    /// What was seen in each bucket of this length, where anything was.
+    Series {
+        bucket: Span,
+        buckets: Vec<(Timestamp, Tally)>,
+    },
+    /// How these endpoints did lately.
+    Lately {
+        endpoints: Vec<(Named<EndpointId>, Lately)>,
+    },
     /// Somebody else owns it.
     Elsewhere,
     /// It cannot be done now.
@@ -247,9 +296,11 @@ pub(super) fn of_window(windows: &[(String, Tally)], window: Window) -> Tally {
 
 #[cfg(test)]
 mod tests {
+    use posthaste_core::classify::FailureKind;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::observe::LastFailure;
 
     fn there_and_back<T: Serialize + for<'de> Deserialize<'de>>(said: &T) -> T {
         let heard = serde_json::to_value(said).expect("it can be said");
@@ -274,6 +325,23 @@ mod tests {
             Question::Tallies {
                 tenant: Some(Named("acme".parse().expect("a name"))),
             },
+            Question::EndpointTallies { endpoint },
+            Question::Series {
+                of: Whole::All,
+                window: "1h".to_owned(),
+            },
+            Question::Series {
+                of: Whole::Tenant(Named("acme".parse().expect("a name"))),
+                window: "24h".to_owned(),
+            },
+            Question::Series {
+                of: Whole::Endpoint(endpoint),
+                window: "24h".to_owned(),
+            },
+            Question::Lately {
+                tenant: None,
+                others: vec![endpoint],
+            },
         ] {
             assert_eq!(there_and_back(&question), question);
         }
@@ -291,6 +359,15 @@ mod tests {
             p50_ms: Some(1.5),
             p99_ms: None,
         };
+        let lately = Lately {
+            attempts: 3,
+            last_failure: Some(LastFailure {
+                at: Timestamp(4),
+                kind: FailureKind::Http,
+                status_code: Some(503),
+            }),
+            ..Lately::default()
+        };
         for reply in [
             Reply::Stands,
             Reply::Cancelled {
@@ -305,6 +382,13 @@ mod tests {
             },
             Reply::Tallies {
                 windows: vec![("5m".to_owned(), Tally::default())],
+            },
+            Reply::Series {
+                bucket: Span::from_mins(15),
+                buckets: vec![(Timestamp(7), Tally::default())],
+            },
+            Reply::Lately {
+                endpoints: vec![(endpoint, lately)],
             },
             Reply::Elsewhere,
             Reply::Unable {
@@ -328,6 +412,15 @@ mod tests {
         );
         let unknown = |value: Value| serde_json::from_value::<Question>(value).is_err();
         assert!(unknown(json!({"ask": "sing"})));
+        // One that knows less of what happened still counts.
+        let older = json!({"answer": "tallies", "windows": [["1h", {"attempts": 3}]]});
+        let older: Reply = serde_json::from_value(older).expect("a reply");
+        let tally = Tally {
+            attempts: 3,
+            ..Tally::default()
+        };
+        let windows = vec![("1h".to_owned(), tally)];
+        assert_eq!(older, Reply::Tallies { windows });
         let strange: Reply = serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
         assert_eq!(strange, Reply::NotUnderstood);
     }

@@ -1,11 +1,13 @@
 //! What this node answers to others.
 
-use posthaste_core::id::DeliveryId;
+use posthaste_core::id::{DeliveryId, EndpointId};
 use serde_json::Value;
 
 use super::Switchboard;
 use super::question::{MAX_DELIVERIES_TOLD, Named, Question, Reply};
 use crate::engine::EngineError;
+use crate::observe::Scope;
+use crate::observe::tally::Window;
 
 impl Switchboard {
     /// Answers another node's question.
@@ -55,13 +57,40 @@ impl Switchboard {
                 let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(Named).collect();
                 Reply::Deliveries { deliveries }
             }
-            Question::Tallies { tenant } => {
+            Question::Tallies { tenant: None } => self.told(&Scope::All),
+            Question::Tallies {
+                tenant: Some(Named(tenant)),
+            } => self.told(&Scope::Tenant(tenant)),
+            Question::EndpointTallies {
+                endpoint: Named(endpoint),
+            } => self.told(&Scope::Endpoint(endpoint)),
+            Question::Series { of, window } => match Window::named(&window) {
+                Some(window) => {
+                    let now = self.clock.now();
+                    let series = self.observe.series(now, &of.into(), window);
+                    Reply::Series {
+                        bucket: series.bucket,
+                        buckets: series.filled(),
+                    }
+                }
+                None => Reply::NotUnderstood,
+            },
+            Question::Lately { tenant, others } => {
                 let tenant = tenant.map(|Named(tenant)| tenant);
-                let now = self.clock.now().tick;
-                let windows = self.observe.tallies(now, tenant.as_ref());
-                Reply::Tallies { windows }
+                let others = others.into_iter().take(MAX_DELIVERIES_TOLD);
+                let others: Vec<EndpointId> = others.map(|Named(endpoint)| endpoint).collect();
+                let lately = self.lately_here(tenant.as_ref(), &others).into_iter();
+                let endpoints = lately.map(|(endpoint, lately)| (Named(endpoint), lately));
+                Reply::Lately {
+                    endpoints: endpoints.collect(),
+                }
             }
         }
+    }
+
+    fn told(&self, scope: &Scope) -> Reply {
+        let windows = self.observe.tallies(self.clock.now(), scope);
+        Reply::Tallies { windows }
     }
 }
 

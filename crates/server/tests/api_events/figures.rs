@@ -9,7 +9,7 @@ use crate::kit::{Receiver, World};
 async fn figures_follow_what_was_delivered() {
     let world = World::busy().await;
     let receiver = Receiver::start().await;
-    world.endpoint(json!({"url": receiver.url()})).await;
+    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
     for (status, ends) in [(200, "succeeded"), (400, "failed")] {
         receiver.status.store(status, Ordering::SeqCst);
         let answer = world
@@ -43,6 +43,8 @@ async fn figures_follow_what_was_delivered() {
     }
     let own = world.get("/v1/tenants/acme/stats").await.ok(200);
     assert_eq!(own, stats);
+    let one = format!("/v1/tenants/acme/endpoints/{endpoint}/stats");
+    assert_eq!(world.get(&one).await.ok(200), stats);
     world.tenant(json!({"id": "other"})).await;
     let other = world.get("/v1/tenants/other/stats").await.ok(200);
     assert_eq!(other["windows"]["5m"]["dead_letter_ratio"]["value"], 0.0);
@@ -66,6 +68,76 @@ async fn figures_follow_what_was_delivered() {
     ] {
         let has = metrics.text().lines().any(|it| it == line);
         assert!(has, "{line} in {}", metrics.text());
+    }
+}
+
+#[tokio::test]
+async fn what_happened_is_shown_bucket_by_bucket() {
+    let world = World::quiet().await;
+    let url = json!({"url": "http://127.0.0.1:9999/"});
+    let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
+    // It is 12:00:00, then 12:07:30.
+    world.attempted(&one, true);
+    world.attempted(&other, false);
+    world.wall_ms.fetch_add(450_000, Ordering::SeqCst);
+    world.attempted(&one, false);
+    let quiet = |start: &str| {
+        json!({
+            "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
+            "latency_ms": null,
+        })
+    };
+    let ends = |path: String| {
+        let world = &world;
+        async move {
+            let series = world.get(&path).await.ok(200);
+            let buckets = series["buckets"].as_array().unwrap();
+            let filled = buckets.iter().filter(|it| it["attempts"] != 0);
+            let counts: Vec<String> = filled
+                .map(|it| format!("{} {} {}", it["start"], it["attempts"], it["failed"]))
+                .collect();
+            (series["bucket"].clone(), buckets.len(), counts.join("; "))
+        }
+    };
+    let all = "/v1/stats/series".to_owned();
+    let tenant = "/v1/tenants/acme/stats/series".to_owned();
+    let first = format!("/v1/tenants/acme/endpoints/{one}/stats/series");
+    let (noon, later) = (
+        "\"2026-11-15T12:00:00.000Z\"",
+        "\"2026-11-15T12:07:00.000Z\"",
+    );
+    let both = format!("{noon} 2 1; {later} 1 1");
+    for path in [&all, &tenant] {
+        assert_eq!(ends(path.clone()).await, (json!("1m"), 60, both.clone()));
+        let day = ends(format!("{path}?window=24h")).await;
+        assert_eq!(day, (json!("15m"), 96, format!("{noon} 3 2")));
+    }
+    let mine = format!("{noon} 1 0; {later} 1 1");
+    assert_eq!(ends(first.clone()).await, (json!("1m"), 60, mine));
+    let day = ends(format!("{first}?window=24h")).await;
+    assert_eq!(day, (json!("1h"), 24, format!("{noon} 2 1")));
+
+    let series = world.get(&format!("{first}?window=1h")).await.ok(200);
+    assert_eq!(series["window"], "1h");
+    let buckets = series["buckets"].as_array().unwrap();
+    assert_eq!(buckets[0], quiet("2026-11-15T11:08:00.000Z"));
+    assert_eq!(
+        buckets[59],
+        json!({
+            "start": "2026-11-15T12:07:00.000Z", "attempts": 1, "succeeded": 0, "failed": 1,
+            "retries": 1, "latency_ms": {"mean": 12.5, "max": 12.5},
+        })
+    );
+    for wrong in ["5m", "1d", "x"] {
+        let answer = world.get(&format!("{all}?window={wrong}")).await;
+        assert_eq!(answer.problem(422, "invalid"), ["window"], "{wrong}");
+    }
+    let answer = world.get(&format!("{first}?widnow=1h")).await;
+    assert_eq!(answer.problem(422, "invalid"), ["widnow"]);
+    world.tenant(json!({"id": "other"})).await;
+    for path in ["stats", "stats/series"] {
+        let theirs = format!("/v1/tenants/other/endpoints/{one}/{path}");
+        world.get(&theirs).await.problem(404, "not_found");
     }
 }
 

@@ -15,10 +15,12 @@ use posthaste::api::{self, ApiSettings, App, openapi, routes};
 use posthaste::chance::hash_key;
 use posthaste::clock::Clock;
 use posthaste::engine::{Engine, EngineSettings};
-use posthaste::observe::Observatory;
+use posthaste::observe::{AttemptSeen, Observatory};
 use posthaste::replayer::Replayer;
 use posthaste::vault::{KeySource, Vault};
 use posthaste_core::address::EgressRules;
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::Status;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
@@ -297,6 +299,25 @@ impl World {
             Ok(shown) => shown,
             Err(_) => panic!("not {status}: {}", self.get(path).await.text()),
         }
+    }
+
+    /// As if an attempt to an endpoint of acme's had ended, and its delivery with it.
+    pub(crate) fn attempted(&self, endpoint: &str, succeeded: bool) {
+        let (round_number, failure, status_code, ended) = match succeeded {
+            true => (1, None, 200, Status::Succeeded),
+            false => (2, Some(FailureKind::Http), 503, Status::Failed),
+        };
+        let seen = AttemptSeen {
+            tenant: &"acme".parse().unwrap(),
+            endpoint: endpoint.parse().unwrap(),
+            round_number,
+            failure,
+            status_code: Some(status_code),
+            latency: Duration::from_micros(12_500),
+            first_attempt_lag: None,
+            ended: Some(ended),
+        };
+        self.app.observe.attempt(self.app.clock.now(), &seen);
     }
 
     /// Every page of a list, and how many items each had.

@@ -1,5 +1,6 @@
 //! Events, deliveries, replays, policies and figures, through the router and on the model of the store.
 
+mod attention;
 mod deliveries;
 mod events;
 mod figures;

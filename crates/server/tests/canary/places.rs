@@ -19,10 +19,12 @@ const FIGURES: &[&str] = &[
     "/openapi.json",
     "/docs",
     "/v1/stats",
+    "/v1/stats/series",
     "/v1/policies",
     "/v1/tenants",
     "/v1/tenants/acme",
     "/v1/tenants/acme/stats",
+    "/v1/tenants/acme/stats/series",
     "/v1/tenants/acme/keys",
     "/v1/tenants/acme/replays",
 ];

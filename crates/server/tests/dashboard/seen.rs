@@ -124,12 +124,13 @@ impl Seen {
         pieces.into_iter().filter_map(action).collect()
     }
 
-    /// What stands in the field of this name: an input's value, a textarea's text, a select's choice.
+    /// What stands in the field of this name: an input's value, a textarea's text, a select's
+    /// choice.
     #[track_caller]
     pub(crate) fn field(&self, name: &str) -> String {
         let mut within: Option<&str> = None;
         let mut text = String::new();
-        for piece in pieces(&self.html) {
+        for piece in pieces(self.content()) {
             match piece {
                 Piece::Open(tag @ ("input" | "textarea" | "select"), attributes)
                     if value(&attributes, "name").as_deref() == Some(name) =>
@@ -155,7 +156,7 @@ impl Seen {
     /// What is said to be wrong with the field of this name.
     #[track_caller]
     pub(crate) fn wrong(&self, name: &str) -> String {
-        let said = pieces(&self.html)
+        let said = pieces(self.content())
             .into_iter()
             .find_map(|piece| match piece {
                 Piece::Open("input" | "textarea" | "select", attributes)
@@ -168,7 +169,7 @@ impl Seen {
             });
         let ids = said.unwrap_or_else(|| panic!("{name} is right, or not there"));
         let texts = ids.split(' ').filter_map(|id| {
-            let (_, rest) = self.html.split_once(&format!("id=\"{id}\""))?;
+            let (_, rest) = self.content().split_once(&format!("id=\"{id}\""))?;
             let rest = rest.split_once('>')?.1;
             Some(text_of(&rest[..rest.find("</").unwrap_or(rest.len())]))
         });
@@ -181,6 +182,13 @@ impl Seen {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text());
         let location = self.headers["location"].to_str().expect("a text");
         location.to_owned()
+    }
+
+    /// The page without what is around every page, which has a form of its own.
+    fn content(&self) -> &str {
+        self.html
+            .find("<main")
+            .map_or(&self.html, |start| &self.html[start..])
     }
 
     fn keeps_promises(&self) {

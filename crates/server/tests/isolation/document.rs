@@ -49,7 +49,7 @@ impl Route {
 }
 
 /// Parameters of a query that name nothing.
-const PLAIN_PARAMETERS: [&str; 7] = [
+const PLAIN_PARAMETERS: [&str; 8] = [
     "limit",
     "status",
     "type",
@@ -57,6 +57,7 @@ const PLAIN_PARAMETERS: [&str; 7] = [
     "error_kind",
     "since",
     "until",
+    "window",
 ];
 
 /// Ids that other servers have given.

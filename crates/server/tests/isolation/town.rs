@@ -80,9 +80,10 @@ impl Town {
             for path in paths {
                 let seen = house.caller.ask("GET", &path, None).await;
                 let mut seen = seen.json(200);
-                // What is still to come is told as seen from now.
-                seen.as_object_mut()
-                    .and_then(|seen| seen.remove("timeline"));
+                // What is still to come, and what was minute by minute, is told as seen from now.
+                for moving in ["timeline", "buckets"] {
+                    seen.as_object_mut().and_then(|seen| seen.remove(moving));
+                }
                 state.insert(path, seen);
             }
         }

@@ -1,7 +1,13 @@
 //! Every page, and what can be done on it.
 
+mod audit;
+mod endpoint;
+mod endpoints;
+mod figures;
 mod find;
+mod lab;
 mod overview;
+mod tenants;
 
 use std::pin::Pin;
 
@@ -41,10 +47,18 @@ const fn at<T>(reach: Reach, path: &'static str, what: T) -> At<T> {
 }
 
 /// Every page.
-static PAGES: &[&[At<Show>]] = &[overview::PAGES, find::PAGES];
+static PAGES: &[&[At<Show>]] = &[
+    overview::PAGES,
+    endpoints::PAGES,
+    endpoint::PAGES,
+    find::PAGES,
+    lab::PAGES,
+    tenants::PAGES,
+    audit::PAGES,
+];
 
 /// Everything that can be done.
-static ACTIONS: &[&[At<Act>]] = &[];
+static ACTIONS: &[&[At<Act>]] = &[overview::ACTIONS, endpoint::ACTIONS, tenants::ACTIONS];
 
 /// What a path led to: what is there, and the names in the path.
 type Found<T> = Option<(T, Vec<(&'static str, String)>)>;
@@ -65,4 +79,26 @@ fn find_in<T: Copy>(groups: &'static [&'static [At<T>]], reach: Reach, path: &st
         let names = (at.reach == reach).then(|| fits(at.path, path))??;
         Some((at.what, names))
     })
+}
+
+/// A time as browsers send it from a field for times, without a zone, is UTC: so the label says.
+fn in_utc(text: &str) -> String {
+    match text.len() {
+        16 => format!("{text}:00Z"),
+        19 => format!("{text}Z"),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_browsers_are_utc() {
+        assert_eq!(in_utc("2026-01-02T03:04"), "2026-01-02T03:04:00Z");
+        assert_eq!(in_utc("2026-01-02T03:04:05"), "2026-01-02T03:04:05Z");
+        assert_eq!(in_utc("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05Z");
+        assert_eq!(in_utc("yesterday"), "yesterday");
+    }
 }

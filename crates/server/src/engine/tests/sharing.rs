@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::observe::Scope;
 use crate::observe::tally::Window;
 use crate::switchboard::Switchboard;
 
@@ -429,11 +430,20 @@ async fn whichever_node_is_asked_the_owner_does_it() {
     assert_eq!(receiver.count(), 10, "nothing began after the answer");
     let (_, figures) = asked.look(endpoint).await.unwrap();
     assert!(figures.p50_ms.is_some(), "the owner's figures are shown");
-    let seen =
-        async { while asked.tallies(Some(&world.tenant)).await(Window::Hour).succeeded < 10 {} };
+    let whole = Scope::Tenant(world.tenant.clone());
+    let seen = async { while asked.tallies(&whole).await(Window::Hour).succeeded < 10 {} };
     timeout(PATIENCE, seen)
         .await
         .expect("the owner's are counted");
+    let one = Scope::Endpoint(endpoint);
+    assert_eq!(asked.tallies(&one).await(Window::Day).succeeded, 10);
+    for whole in [Scope::All, whole, one] {
+        let series = asked.series(&whole, Window::Hour).await;
+        let counted: u32 = series.buckets.iter().map(|(_, it)| it.succeeded).sum();
+        assert_eq!(counted, 10, "{whole:?}");
+    }
+    let lately = asked.lately(None, &[endpoint]).await;
+    assert_eq!(lately[&endpoint].attempts, 10);
 }
 
 #[tokio::test]

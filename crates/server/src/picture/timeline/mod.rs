@@ -4,7 +4,7 @@
 mod svg;
 mod terminal;
 
-pub use svg::svg;
+pub use svg::{drawn, svg};
 pub use terminal::terminal;
 
 use posthaste_core::policy::{AttemptWindow, Explanation};

@@ -25,13 +25,18 @@ const MARGIN: f64 = 8.0;
 /// Pixels between a mark or a band and the name beside it.
 const GAP: f64 = 12.0;
 
-/// Draws when each attempt comes, under a heading and a line that tells the shape.
+/// Draws when each attempt comes, under a heading and a line that tells the shape: a file of its own.
 pub fn svg(explanation: &Explanation, heading: &str, shape: &str) -> String {
+    drawn(explanation, heading, shape).write()
+}
+
+/// The same, before it is written.
+pub fn drawn(explanation: &Explanation, heading: &str, shape: &str) -> Element {
     let rows = rows(&explanation.attempts, MAX_CHART_ROWS);
     let scale = scale(explanation, RIGHT - LEFT);
     let floor = TOP + ROW * rows.len() as f64;
     let names = expected_names(&rows);
-    let drawn = rows
+    let attempts = rows
         .iter()
         .zip(&names)
         .enumerate()
@@ -53,8 +58,7 @@ pub fn svg(explanation: &Explanation, heading: &str, shape: &str) -> String {
     .children(legend())
     .children(axis(&scale, floor))
     .children(limit(explanation, &scale, floor))
-    .children(drawn)
-    .write()
+    .children(attempts)
 }
 
 fn legend() -> [Element; 4] {

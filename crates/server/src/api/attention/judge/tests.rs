@@ -1,0 +1,193 @@
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{Health, RateLimit, StoredTrip};
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::Span;
+use posthaste_store::Endpoint;
+
+use super::*;
+
+const NOON: Timestamp = Timestamp(1_794_744_000_000);
+
+fn suspect(id: u128, standing: Standing) -> Suspect {
+    let endpoint = Endpoint {
+        id: EndpointId(id),
+        tenant: "acme".parse().expect("a name"),
+        url: "https://example.com/".to_owned(),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: Span::from_secs(30),
+        max_in_flight: 10,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: b"nobody can open this".to_vec(),
+        signature_style: SignatureStyle::default(),
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at: NOON,
+        revision: 0,
+    };
+    Suspect {
+        row: EndpointRow {
+            endpoint,
+            standing,
+            disabled_reason: None,
+            health: Health::default(),
+        },
+        lately: Lately::default(),
+        pending: 0,
+    }
+}
+
+fn enabled(id: u128) -> Suspect {
+    suspect(id, Standing::Enabled)
+}
+
+fn disabled_by(id: u128, reason: DisabledReason) -> Suspect {
+    let mut suspect = suspect(id, Standing::Disabled);
+    suspect.row.disabled_reason = Some(reason);
+    suspect
+}
+
+fn tripped_by(id: u128, reason: TripReason, in_a_row: u32) -> Suspect {
+    let mut suspect = enabled(id);
+    suspect.row.health.consecutive_failures = in_a_row;
+    suspect.row.health.failing_since = Some(Timestamp(NOON.0 - 60_000));
+    suspect.row.health.trip = Some(StoredTrip {
+        until: NOON,
+        reason,
+        failed_probes: 0,
+    });
+    suspect
+}
+
+fn failing(id: u128, failures: u32, attempts: u32) -> Suspect {
+    let mut suspect = enabled(id);
+    suspect.lately = Lately {
+        attempts,
+        failures,
+        failures_in_a_row: 1,
+        successes_in_a_row: 0,
+        last_at: Some(NOON),
+        last_failure: Some(answered(503)),
+    };
+    suspect
+}
+
+fn answered(code: u16) -> LastFailure {
+    LastFailure {
+        at: NOON,
+        kind: FailureKind::Http,
+        status_code: Some(code),
+    }
+}
+
+fn waiting(mut suspect: Suspect, pending: u64) -> Suspect {
+    suspect.pending = pending;
+    suspect
+}
+
+fn gone() -> DisabledReason {
+    DisabledReason::Automatic(DisableCause::Gone)
+}
+
+fn ids(findings: &[Finding]) -> Vec<u128> {
+    let id = |finding: &Finding| finding.suspect.row.endpoint.id.0;
+    findings.iter().map(id).collect()
+}
+
+fn detail_of(suspect: Suspect) -> String {
+    let findings = findings(vec![suspect], NOON, 1);
+    findings.first().expect("it needs a look").detail()
+}
+
+#[test]
+fn the_worst_come_first_and_the_fullest_of_each_kind() {
+    let suspects = vec![
+        waiting(suspect(1, Standing::Paused), 9_000),
+        waiting(failing(2, 9, 10), 5),
+        waiting(failing(3, 2, 10), 500),
+        tripped_by(4, TripReason::ConsecutiveFailures, 10),
+        tripped_by(5, TripReason::ConsecutiveFailures, 400),
+        waiting(tripped_by(6, TripReason::FailureRatio, 1), 1),
+        disabled_by(8, gone()),
+        disabled_by(7, gone()),
+    ];
+    let order = [7, 8, 6, 5, 4, 3, 2, 1];
+    assert_eq!(ids(&findings(suspects.clone(), NOON, 99)), order);
+    assert_eq!(ids(&findings(suspects.clone(), NOON, 3)), order[..3]);
+    let backwards = suspects.into_iter().rev().collect();
+    assert_eq!(ids(&findings(backwards, NOON, 99)), order);
+}
+
+#[test]
+fn nobody_looks_at_what_is_well_or_as_somebody_wants_it() {
+    let mut deleted = tripped_by(4, TripReason::FailureRatio, 9);
+    deleted.row.standing = Standing::Deleted;
+    let well = vec![
+        enabled(1),
+        failing(2, 1, 100),
+        disabled_by(3, DisabledReason::Manual),
+        deleted,
+    ];
+    assert!(findings(well, NOON, 99).is_empty());
+}
+
+#[test]
+fn a_person_who_pauses_or_disables_knows_of_the_rest() {
+    let mut paused = tripped_by(1, TripReason::FailureRatio, 9);
+    paused.row.standing = Standing::Paused;
+    let found = findings(vec![paused], NOON, 9);
+    assert_eq!(found[0].reason, Reason::Paused);
+    assert_eq!(found[0].since(), None);
+    let tripped = tripped_by(1, TripReason::FailureRatio, 9);
+    let found = findings(vec![tripped], NOON, 9);
+    assert_eq!(found[0].since(), Some(Timestamp(NOON.0 - 60_000)));
+}
+
+#[test]
+fn it_is_said_in_words() {
+    let mut dead = tripped_by(1, TripReason::ConsecutiveFailures, 412);
+    assert_eq!(detail_of(dead.clone()), "412 failures in a row");
+    dead.lately.last_failure = Some(answered(503));
+    assert_eq!(detail_of(dead), "412 failures in a row; last: HTTP 503");
+    let words = |reason, in_a_row| detail_of(tripped_by(1, reason, in_a_row));
+    assert_eq!(words(TripReason::FailureRatio, 1), "1 failure in a row");
+    assert_eq!(
+        words(TripReason::FailureRatio, 0),
+        "too many of the last attempts failed"
+    );
+    assert_eq!(
+        words(TripReason::ExhaustedDeliveries, 3),
+        "too many deliveries were given up within a day"
+    );
+    assert_eq!(
+        detail_of(failing(1, 9, 10)),
+        "9 of the last 10 attempts failed; last: HTTP 503"
+    );
+    assert_eq!(
+        detail_of(disabled_by(1, gone())),
+        "disabled automatically: the receiver answered 410 Gone"
+    );
+    let paused = |pending| detail_of(waiting(suspect(1, Standing::Paused), pending));
+    assert_eq!(paused(0), "paused by hand; nothing waits");
+    assert_eq!(paused(1), "paused by hand; 1 delivery waits");
+    assert_eq!(paused(7), "paused by hand; 7 deliveries wait");
+}
+
+#[test]
+fn every_cause_has_words() {
+    for kind in FailureKind::ALL {
+        let failure = LastFailure {
+            at: NOON,
+            kind,
+            status_code: None,
+        };
+        let mut suspect = failing(1, 9, 10);
+        suspect.lately.last_failure = Some(failure);
+        let detail = detail_of(suspect);
+        let said = detail.split_once("; last: ").expect("a cause").1;
+        assert!(said.len() > 3, "{kind:?}: {said}");
+    }
+}

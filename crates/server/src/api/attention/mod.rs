@@ -1,0 +1,242 @@
+//! Endpoints that need a look, the worst first, each with why.
+//!
+//! The store knows those that are disabled, tripped or paused; the nodes know those that fail lately and
+//! have not tripped. Nothing sealed is opened for it, so an endpoint whose secrets cannot be read is shown
+//! like any other.
+
+mod judge;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_store::EndpointRow;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use serde_json::json;
+
+use super::App;
+use super::body;
+use super::call::Call;
+use super::problem::Problem;
+use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
+use crate::observe::Lately;
+use judge::{Finding, Reason, Suspect};
+
+/// So many are shown.
+const MAX_SHOWN: usize = 100;
+/// So many are looked at more closely.
+const MAX_SUSPECTS: usize = 2 * MAX_SHOWN;
+/// So many questions are put to the store at once: sending waits for the same answers.
+const ASKED_AT_ONCE: usize = 8;
+
+pub(super) static GROUP: Group = Group {
+    name: "Attention",
+    about: "Endpoints that need a look, the worst first: disabled automatically, tripped, failing, paused.",
+    routes: &[
+        Route {
+            verb: Verb::Get,
+            path: "/v1/attention",
+            name: "get_attention",
+            summary: "Lists the endpoints of all tenants that need a look, the worst first.",
+            access: Access::Admin,
+            query: &[],
+            takes: Takes::Nothing,
+            gives: NEEDY,
+            fails: &[],
+            handler: |call| Box::pin(of_all(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants/{tenant}/attention",
+            name: "get_tenant_attention",
+            summary: "Lists a tenant's endpoints that need a look, the worst first.",
+            access: Access::Tenant,
+            query: &[],
+            takes: Takes::Nothing,
+            gives: NEEDY,
+            fails: &[],
+            handler: |call| Box::pin(of_tenant(call)),
+        },
+    ],
+    schemas,
+};
+
+const NEEDY: &[Gives] = &[Gives {
+    status: 200,
+    about: "The endpoints; an empty list if all is well. At most 100, those that come first.",
+    content: Content::Json("Attention"),
+}];
+
+/// `GET /v1/attention`.
+async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
+    answer(&call.app, None).await
+}
+
+/// `GET …/attention`.
+async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant().tenant.id.clone();
+    answer(&call.app, Some(tenant)).await
+}
+
+async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, Problem> {
+    let now = app.clock.wall();
+    let suspects = suspects(app, tenant).await?;
+    let findings = judge::findings(suspects, now, MAX_SHOWN);
+    let data: Vec<Shown> = findings.iter().map(Shown::new).collect();
+    Ok(body::answer(StatusCode::OK, &Listed { data }))
+}
+
+/// Endpoints that may need a look, with what is known of them.
+async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, Problem> {
+    let now = app.clock.wall();
+    let troubled: Vec<EndpointRow> = Vec::new();
+    let nothing = Lately::default();
+    let mut rows: Vec<(Reason, EndpointRow)> = troubled
+        .into_iter()
+        .filter_map(|row| Some((judge::reason(&row, &nothing, now)?, row)))
+        .collect();
+    rows.sort_by_key(|(reason, _)| *reason);
+    rows.truncate(MAX_SUSPECTS);
+    let rows: Vec<EndpointRow> = rows.into_iter().map(|(_, row)| row).collect();
+    let ids: Vec<EndpointId> = rows.iter().map(|row| row.endpoint.id).collect();
+    let lately = app.switchboard.lately(tenant.as_ref(), &ids).await;
+    let failing = failing(app, tenant.as_ref(), &ids, &lately).await?;
+    let mut suspects = Vec::new();
+    let rows: Vec<EndpointRow> = rows.into_iter().chain(failing).collect();
+    for some in rows.chunks(ASKED_AT_ONCE) {
+        let asked: Vec<_> = some
+            .iter()
+            .map(|row| app.store.pending(row.endpoint.id))
+            .collect();
+        for (row, pending) in some.iter().zip(asked) {
+            let lately = lately.get(&row.endpoint.id).copied();
+            suspects.push(Suspect {
+                row: row.clone(),
+                lately: lately.unwrap_or_default(),
+                pending: pending.await?,
+            });
+        }
+    }
+    Ok(suspects)
+}
+
+/// Those that fail lately and that the store did not name.
+async fn failing(
+    app: &App,
+    tenant: Option<&TenantId>,
+    named: &[EndpointId],
+    lately: &FxHashMap<EndpointId, Lately>,
+) -> Result<Vec<EndpointRow>, Problem> {
+    let now = app.clock.wall();
+    let mut failing: Vec<(EndpointId, Lately)> = lately
+        .iter()
+        .filter(|(id, lately)| lately.is_failing(now) && !named.contains(id))
+        .map(|(id, lately)| (*id, *lately))
+        .collect();
+    failing.sort_by(|(one, a), (other, b)| {
+        let by_ratio = a.success_ratio().total_cmp(&b.success_ratio());
+        by_ratio.then_with(|| one.cmp(other))
+    });
+    failing.truncate(MAX_SHOWN);
+    let mut rows = Vec::new();
+    for some in failing.chunks(ASKED_AT_ONCE) {
+        let asked: Vec<_> = some.iter().map(|(id, _)| app.store.endpoint(*id)).collect();
+        for row in asked {
+            rows.extend(row.await?);
+        }
+    }
+    rows.retain(|row| {
+        let is_meant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
+        is_meant && row.standing == Standing::Enabled
+    });
+    Ok(rows)
+}
+
+#[derive(Serialize)]
+struct Listed {
+    data: Vec<Shown>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    tenant_id: String,
+    endpoint_id: String,
+    url: String,
+    status: &'static str,
+    reason: &'static str,
+    since: Option<String>,
+    detail: String,
+    pending: u64,
+    success_ratio: f64,
+    last_failure_at: Option<String>,
+}
+
+impl Shown {
+    fn new(finding: &Finding) -> Shown {
+        let Suspect {
+            row,
+            lately,
+            pending,
+        } = &finding.suspect;
+        Shown {
+            tenant_id: row.endpoint.tenant.to_string(),
+            endpoint_id: row.endpoint.id.to_string(),
+            url: row.endpoint.url.clone(),
+            status: status(row.standing),
+            reason: finding.reason.name(),
+            since: finding.since().map(|at| at.to_string()),
+            detail: finding.detail(),
+            pending: *pending,
+            success_ratio: lately.success_ratio(),
+            last_failure_at: lately.last_failure.map(|failure| failure.at.to_string()),
+        }
+    }
+}
+
+/// An endpoint's status, as it is shown with the endpoint.
+fn status(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Enabled => "enabled",
+        Standing::Paused => "paused",
+        Standing::Disabled | Standing::Deleted => "disabled",
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let time = |about: &str| json!({"type": ["string", "null"], "format": "date-time", "description": about});
+    let endpoint = json!({
+        "type": "object",
+        "required": [
+            "tenant_id", "endpoint_id", "url", "status", "reason", "since", "detail", "pending",
+            "success_ratio", "last_failure_at",
+        ],
+        "properties": {
+            "tenant_id": {"type": "string"},
+            "endpoint_id": {"type": "string"},
+            "url": {"type": "string"},
+            "status": {"enum": ["enabled", "paused", "disabled"]},
+            "reason": {"enum": Reason::ALL.map(Reason::name)},
+            "since": time("Since when there has been nothing but failure, as far as that is known."),
+            "detail": {"type": "string", "description": "What is the matter, in words."},
+            "pending": {
+                "type": "integer", "minimum": 0, "description": "How many deliveries wait for it.",
+            },
+            "success_ratio": {
+                "type": "number",
+                "description": "The share of the last attempts that succeeded; 1 if none is remembered.",
+            },
+            "last_failure_at": time("When an attempt last failed; null if none is remembered."),
+        },
+        "additionalProperties": false,
+    });
+    vec![Schema {
+        name: "Attention",
+        shape: json!({
+            "type": "object",
+            "required": ["data"],
+            "properties": {"data": {"type": "array", "maxItems": MAX_SHOWN, "items": endpoint}},
+            "additionalProperties": false,
+        }),
+    }]
+}

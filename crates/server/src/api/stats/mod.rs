@@ -1,0 +1,299 @@
+//! The health of deliveries: five figures with their ranges, and what happened by time, over everything, of
+//! one tenant or of one endpoint.
+//!
+//! They are kept in memory, by each node of what it sent, and begin anew with the process: `24h` is made
+//! of what is remembered. All nodes are asked; one that does not answer within a second is left out. A
+//! figure without data is the one that says that nothing is wrong.
+
+mod schemas;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::delivery::Status;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::time::{Span, Timestamp};
+use serde::Serialize;
+use serde_json::json;
+
+use super::App;
+use super::body;
+use super::call::Call;
+use super::endpoints;
+use super::problem::Problem;
+use super::route::{Access, Content, Gives, Group, Handler, Parameter, Route, Takes, Verb};
+use crate::observe::tally::{Tally, Window};
+use crate::observe::{HealthReport, Scope, Series};
+
+/// Deliveries in retry for longer than this are counted.
+const LONG_IN_RETRY: Span = Span::from_hours(24);
+/// They are counted no further than this: a hundred is alarming already.
+pub const MAX_RETRYING_COUNTED: usize = 10_000;
+/// Of one endpoint, so many of those that wait are looked at.
+const MAX_WAITING_SEEN: usize = 250;
+/// The windows that are shown bucket by bucket. The first is the default.
+const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
+
+const WINDOW: Parameter = Parameter {
+    name: "window",
+    about: "How far back it goes.",
+    shape: || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
+};
+
+pub(super) static GROUP: Group = Group {
+    name: "Stats",
+    about: "How well deliveries go.",
+    routes: &[
+        route(
+            "/v1/stats",
+            "get_stats",
+            "Shows the health of all deliveries over five minutes, an hour and a day.",
+            Access::Admin,
+            &[],
+            HEALTH,
+            |call| Box::pin(of_all(call)),
+        ),
+        route(
+            "/v1/stats/series",
+            "get_stats_series",
+            "Shows what happened to all deliveries, bucket by bucket.",
+            Access::Admin,
+            &[WINDOW],
+            SERIES,
+            |call| Box::pin(series_of_all(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/stats",
+            "get_tenant_stats",
+            "Shows the health of a tenant's deliveries over five minutes, an hour and a day.",
+            Access::Tenant,
+            &[],
+            HEALTH,
+            |call| Box::pin(of_tenant(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/stats/series",
+            "get_tenant_stats_series",
+            "Shows what happened to a tenant's deliveries, bucket by bucket.",
+            Access::Tenant,
+            &[WINDOW],
+            SERIES,
+            |call| Box::pin(series_of_tenant(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/stats",
+            "get_endpoint_stats",
+            "Shows the health of the deliveries to an endpoint over five minutes, an hour and a day.",
+            Access::Tenant,
+            &[],
+            HEALTH,
+            |call| Box::pin(of_endpoint(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/stats/series",
+            "get_endpoint_stats_series",
+            "Shows what happened to the deliveries to an endpoint, bucket by bucket.",
+            Access::Tenant,
+            &[WINDOW],
+            SERIES,
+            |call| Box::pin(series_of_endpoint(call)),
+        ),
+    ],
+    schemas: schemas::schemas,
+};
+
+const HEALTH: &[Gives] = &[Gives {
+    status: 200,
+    about: "The figures, with their ranges.",
+    content: Content::Json("Stats"),
+}];
+
+const SERIES: &[Gives] = &[Gives {
+    status: 200,
+    about: "The buckets, the oldest first. The last one is still being filled.",
+    content: Content::Json("Series"),
+}];
+
+const fn route(
+    path: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    access: Access,
+    query: &'static [Parameter],
+    gives: &'static [Gives],
+    handler: Handler,
+) -> Route {
+    Route {
+        verb: Verb::Get,
+        path,
+        name,
+        summary,
+        access,
+        query,
+        takes: Takes::Nothing,
+        gives,
+        fails: &[],
+        handler,
+    }
+}
+
+/// `GET /v1/stats`.
+async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
+    let retrying = retrying_over_24h(&call.app, None).await?;
+    health(&call.app, &Scope::All, retrying).await
+}
+
+/// `GET …/stats`.
+async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant().tenant.id.clone();
+    let retrying = retrying_over_24h(&call.app, Some(tenant.clone())).await?;
+    health(&call.app, &Scope::Tenant(tenant), retrying).await
+}
+
+/// `GET …/endpoints/{endpoint}/stats`.
+async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
+    let endpoint = endpoints::find(&call).await?.endpoint.id;
+    let retrying = retrying_to(&call.app, endpoint).await?;
+    health(&call.app, &Scope::Endpoint(endpoint), retrying).await
+}
+
+async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
+    let tallies = app.switchboard.tallies(scope).await;
+    let report = HealthReport::new(tallies, retrying);
+    Ok(body::answer(StatusCode::OK, &report))
+}
+
+/// How many deliveries have been in retry for longer than a day.
+pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Result<u64, Problem> {
+    let since = a_day_ago(app);
+    let counted = app
+        .store
+        .retrying_since(tenant, since, MAX_RETRYING_COUNTED);
+    Ok(counted.await?)
+}
+
+/// The same of one endpoint, among the first that are due to it.
+async fn retrying_to(app: &App, endpoint: EndpointId) -> Result<u64, Problem> {
+    let since = a_day_ago(app);
+    let whenever = app.clock.wall().after(Span::from_hours(24 * 366));
+    let waiting = app.store.fetch(endpoint, whenever, MAX_WAITING_SEEN, false);
+    let waiting = waiting.await?.deliveries;
+    let long = waiting.iter().filter(|delivery| {
+        delivery.status() == Status::Retrying && delivery.facts().due_at < since
+    });
+    Ok(long.count() as u64)
+}
+
+fn a_day_ago(app: &App) -> Timestamp {
+    let now = app.clock.wall();
+    Timestamp(now.0.saturating_sub(LONG_IN_RETRY.as_millis()))
+}
+
+/// `GET /v1/stats/series`.
+async fn series_of_all(call: Call) -> Result<Response<Body>, Problem> {
+    series(&call, &Scope::All).await
+}
+
+/// `GET …/stats/series`.
+async fn series_of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant().tenant.id.clone();
+    series(&call, &Scope::Tenant(tenant)).await
+}
+
+/// `GET …/endpoints/{endpoint}/stats/series`.
+async fn series_of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
+    let endpoint = endpoints::find(&call).await?.endpoint.id;
+    series(&call, &Scope::Endpoint(endpoint)).await
+}
+
+async fn series(call: &Call, scope: &Scope) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let window = match query.text("window") {
+        None => CHARTED[0],
+        Some(text) => {
+            let charted = CHARTED.into_iter().find(|window| window.name() == text);
+            charted.unwrap_or_else(|| {
+                let names = CHARTED.map(Window::name).join(", ");
+                query.wrong("window", format!("must be one of {names}"));
+                CHARTED[0]
+            })
+        }
+    };
+    query.finish()?;
+    let series = call.app.switchboard.series(scope, window).await;
+    Ok(body::answer(
+        StatusCode::OK,
+        &SeriesView::new(window, &series),
+    ))
+}
+
+#[derive(Serialize)]
+struct SeriesView {
+    window: &'static str,
+    bucket: String,
+    buckets: Vec<BucketView>,
+}
+
+#[derive(Serialize)]
+struct BucketView {
+    start: String,
+    attempts: u32,
+    succeeded: u32,
+    failed: u32,
+    retries: u32,
+    latency_ms: Option<LatencyView>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct LatencyView {
+    mean: f64,
+    max: f64,
+}
+
+impl SeriesView {
+    fn new(window: Window, series: &Series) -> SeriesView {
+        let buckets = series.buckets.iter();
+        SeriesView {
+            window: window.name(),
+            bucket: series.bucket.to_string(),
+            buckets: buckets
+                .map(|(start, tally)| BucketView {
+                    start: start.to_string(),
+                    attempts: tally.attempts,
+                    succeeded: tally.succeeded,
+                    failed: tally.failed,
+                    retries: tally.retries,
+                    latency_ms: latency(tally),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn latency(tally: &Tally) -> Option<LatencyView> {
+    let micros_to_ms = |micros: f64| micros / 1_000.0;
+    (tally.attempts > 0).then(|| LatencyView {
+        mean: micros_to_ms((tally.latency_micros / u64::from(tally.attempts)) as f64),
+        max: micros_to_ms(f64::from(tally.slowest_micros)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_told_where_there_was_any() {
+        assert_eq!(latency(&Tally::default()), None);
+        let tally = Tally {
+            attempts: 4,
+            latency_micros: 10_002,
+            slowest_micros: 7_500,
+            ..Tally::default()
+        };
+        let expected = LatencyView {
+            mean: 2.5,
+            max: 7.5,
+        };
+        assert_eq!(latency(&tally), Some(expected));
+    }
+}

@@ -1,0 +1,329 @@
+//! One endpoint: how it is, what it is sent and when, and everything that can be done with it.
+
+mod actions;
+mod facts;
+mod form;
+
+use http::StatusCode;
+use maud::{Markup, html};
+use posthaste_core::time::{Span, Timestamp};
+use serde::Deserialize;
+
+pub(super) use actions::ACTIONS;
+pub(super) use facts::{Endpoint, Health};
+
+use super::figures::{Series, Stats, Window};
+use super::{At, Reach, Show, at};
+use crate::api::problem::Problem;
+use crate::api::route::Verb;
+use crate::dashboard::layout::csrf;
+use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::parts::{
+    Explained, Field, Listed, Wrong, act, copied, delivery_badge, empty, in_words, time,
+};
+use crate::dashboard::visit::{Visit, query_of};
+
+pub(super) const PAGES: &[At<Show>] = &[
+    at(Reach::Tenant, "/endpoints/new", |visit| {
+        Box::pin(form::new(visit))
+    }),
+    at(Reach::Tenant, "/endpoints/{endpoint}", |visit| {
+        Box::pin(show(visit))
+    }),
+    at(Reach::Tenant, "/endpoints/{endpoint}/edit", |visit| {
+        Box::pin(form::edit(visit))
+    }),
+];
+
+/// So many of the last failures are shown.
+const FAILURES_SHOWN: usize = 5;
+/// What was missed since so long ago is what is offered to be replayed.
+const MISSED: Span = Span::from_hours(24);
+
+#[derive(Deserialize)]
+struct Delivery {
+    id: String,
+    event_type: String,
+    status: String,
+    created_at: String,
+    last_error: Option<LastError>,
+}
+
+#[derive(Deserialize)]
+struct LastError {
+    kind: String,
+    status_code: Option<u16>,
+    detail: String,
+}
+
+/// The path of an endpoint, for pages and for the API alike.
+fn path(visit: &Visit) -> String {
+    format!("/endpoints/{}", visit.name("endpoint"))
+}
+
+async fn show(visit: Visit) -> Result<Shown, Problem> {
+    Ok(whole(&visit, &Wrong::default(), None).await?.into())
+}
+
+/// The page; where a replay was asked for that cannot be, with what is wrong and what was typed.
+async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page, Problem> {
+    let path = path(visit);
+    let endpoint: Endpoint = visit.get(&path).await?;
+    let health: Health = visit.get(&format!("{path}/health")).await?;
+    let stats: Stats = visit.get(&format!("{path}/stats")).await?;
+    let window = Window::read(visit.query("window"));
+    let query = query_of([("window", window.name())]);
+    let series: Series = visit.get(&format!("{path}/stats/series{query}")).await?;
+    let target = "/v1/policies/preview";
+    let policy: Explained = visit
+        .ask(Verb::Post, target, Some(endpoint.retry_policy.clone()))
+        .await?;
+    let failures = failures(visit, &endpoint).await?;
+    let default_since = Timestamp(visit.now.0.saturating_sub(MISSED.as_millis()));
+    let since = since.map_or_else(|| to_the_minute(default_since), str::to_owned);
+    let link = visit.here(&path);
+    let status = match wrong.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    Ok(Page::new(Tab::Endpoints, endpoint.url.clone())
+        .below("Endpoints", visit.here("/endpoints"))
+        .with_status(status)
+        .live("state", state(visit, &endpoint, &health))
+        .live(
+            "health",
+            html! {
+                div.titled { h2 { "Health" } (window.choice(&link)) }
+                (series.charts(window))
+                (stats.cards(window, &series))
+            },
+        )
+        .live("failures", shown_failures(visit, &endpoint, &failures))
+        .live(
+            "policy",
+            html! { div.card {
+                h2 { "When it is tried again" }
+                p.hint { "The policy is " (policy.name()) ", " (endpoint.policy_from()) "." }
+                (policy.shown())
+            } },
+        )
+        .live("settings", settings(visit, &endpoint))
+        .still("missed", missed(visit, &since, wrong))
+        .still("secret", secret(visit))
+        .still("danger", danger(visit)))
+}
+
+/// A time as a field for times takes it: UTC, to the minute.
+fn to_the_minute(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.get(..16).unwrap_or(&text).to_owned()
+}
+
+async fn failures(visit: &Visit, endpoint: &Endpoint) -> Result<Vec<Delivery>, Problem> {
+    let limit = FAILURES_SHOWN.to_string();
+    let mut found = Vec::new();
+    for status in ["failed", "retrying"] {
+        let query = query_of([
+            ("endpoint", endpoint.id.as_str()),
+            ("status", status),
+            ("limit", limit.as_str()),
+        ]);
+        let listed: Listed<Delivery> = visit.get(&format!("/deliveries{query}")).await?;
+        found.extend(listed.data);
+    }
+    // Ids sort by time.
+    found.sort_by(|a, b| b.id.cmp(&a.id));
+    found.truncate(FAILURES_SHOWN);
+    Ok(found)
+}
+
+fn state(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
+    let link = |verb: &str| visit.here(&format!("/endpoints/{}/{verb}", endpoint.id));
+    html! {
+        div.card {
+            p { (endpoint.badges(health)) }
+            @if !endpoint.description.is_empty() { p { (endpoint.description) } }
+            p { (endpoint.state_in_words()) }
+            dl.facts {
+                dt { "Breaker" } dd { (health.breaker.in_words()) }
+                dt { "Backlog" } dd { (health.backlog()) }
+                dt { "Next attempt" } dd { (health.next(endpoint)) }
+                dt { "Success lately" } dd {
+                    (health.success())
+                    @if health.consecutive_failures > 0 { "; the last " (health.consecutive_failures) " failed" }
+                }
+                @if let Some(latency) = health.latency() { dt { "Latency" } dd { (latency) } }
+            }
+            div.actions {
+                @match endpoint.status.as_str() {
+                    "enabled" => {
+                        (act(visit, &link("test"), "primary", "Send a test event"))
+                        (act(visit, &link("pause"), "", "Pause"))
+                        (act(visit, &link("resume"), "", "Close the breaker"))
+                    }
+                    "paused" => {
+                        (act(visit, &link("resume"), "primary", "Resume"))
+                        (act(visit, &link("test"), "", "Send a test event"))
+                    }
+                    _ => { (act(visit, &link("enable"), "primary", "Enable")) }
+                }
+                a.button href=(link("edit")) { "Edit" }
+                a href=(visit.here(&format!("/deliveries?endpoint={}", endpoint.id))) { "Its deliveries" }
+                a href=(visit.here(&format!("/dead-letters?endpoint={}", endpoint.id))) { "Its dead letters" }
+            }
+        }
+    }
+}
+
+fn shown_failures(visit: &Visit, endpoint: &Endpoint, failures: &[Delivery]) -> Markup {
+    let all = visit.here(&format!(
+        "/deliveries?endpoint={}&status=failed",
+        endpoint.id
+    ));
+    html! {
+        h2 { "Last errors" }
+        @if failures.is_empty() {
+            (empty("No delivery to this endpoint has failed or is being retried."))
+        } @else {
+            table.stack {
+                caption.unseen { "Deliveries that failed or are being retried, newest first" }
+                thead { tr {
+                    th scope="col" { "Delivery" } th scope="col" { "Status" } th scope="col" { "Event" }
+                    th scope="col" { "What went wrong" } th scope="col" { "Since" }
+                } }
+                tbody { @for delivery in failures { tr {
+                    th scope="row" { a href=(visit.here(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
+                    td data-label="Status" { (delivery_badge(&delivery.status)) }
+                    td data-label="Event" { (delivery.event_type) }
+                    td data-label="What went wrong" { (wrong_in_words(delivery.last_error.as_ref())) }
+                    td data-label="Since" { (time(&delivery.created_at)) }
+                } } }
+            }
+            p { a href=(all) { "All that failed" } }
+        }
+    }
+}
+
+fn wrong_in_words(error: Option<&LastError>) -> String {
+    match error {
+        None => "not tried yet".to_owned(),
+        Some(error) => {
+            let what = match (error.kind.as_str(), error.status_code) {
+                ("http", Some(code)) => format!("answered {code}"),
+                (kind, _) => in_words(kind),
+            };
+            match error.detail.is_empty() {
+                true => what,
+                false => format!("{what}: {}", error.detail),
+            }
+        }
+    }
+}
+
+fn settings(visit: &Visit, endpoint: &Endpoint) -> Markup {
+    let names: Vec<&str> = endpoint.headers.keys().map(String::as_str).collect();
+    let style = match endpoint.signature_style.as_str() {
+        "github" => "Standard Webhooks, and as GitHub signs",
+        "stripe" => "Standard Webhooks, and as Stripe signs",
+        _ => "Standard Webhooks",
+    };
+    let auth = endpoint
+        .auth
+        .as_ref()
+        .and_then(|auth| auth["kind"].as_str());
+    html! {
+        div.card {
+            h2 { "Settings" }
+            dl.facts {
+                dt { "Id" } dd { (copied(&endpoint.id, "the id")) }
+                dt { "Takes" } dd { (endpoint.types()) }
+                dt { "Time limit" } dd { (endpoint.timeout) " for each attempt" }
+                dt { "In flight" } dd { "at most " (endpoint.max_in_flight) " at once" }
+                dt { "Rate" } dd { "at most " (endpoint.rate()) }
+                dt { "Order" } dd {
+                    @if endpoint.ordered { "one after the other, for each ordering key" }
+                    @else { "as they come" }
+                }
+                dt { "Signatures" } dd { (style) }
+                dt { "Own headers" } dd {
+                    @if names.is_empty() { "none" } @else { (names.join(", ")) span.hint { " (values are shown when it is edited)" } }
+                }
+                dt { "Authorization" } dd { (auth.map_or("none".to_owned(), in_words)) }
+                dt { "Client certificate" } dd {
+                    @match &endpoint.client_certificate {
+                        None => { "none" }
+                        Some(shown) => {
+                            code { (shown["fingerprint"].as_str().unwrap_or("unknown")) }
+                            @if let Some(end) = shown["expires_at"].as_str() { ", expires " (time(end)) }
+                        }
+                    }
+                }
+                dt { "Owner" } dd { (endpoint.owner_email.as_deref().unwrap_or("nobody is told when it breaks")) }
+                dt { "Created" } dd { (time(&endpoint.created_at)) }
+            }
+            div.actions { a.button href=(visit.here(&format!("/endpoints/{}/edit", endpoint.id))) { "Edit" } }
+        }
+    }
+}
+
+fn missed(visit: &Visit, since: &str, wrong: &Wrong) -> Markup {
+    let field = Field {
+        name: "since",
+        label: "Since (UTC)",
+        hint: "Every event from then on that it wants and never got is sent now, paced like any other traffic.",
+        value: since,
+        wrong,
+    };
+    html! {
+        div.card #missed-form {
+            h2 { "Replay what it missed" }
+            (wrong.summary())
+            form.narrow method="post" action=(visit.here(&format!("{}/missed", path(visit)))) {
+                (csrf(visit))
+                (field.line("datetime-local"))
+                div.actions { button type="submit" { "Replay what it missed" } }
+            }
+        }
+    }
+}
+
+fn secret(visit: &Visit) -> Markup {
+    let link = |verb: &str| visit.here(&format!("{}/{verb}", path(visit)));
+    let none = Wrong::default();
+    let overlap = Field {
+        name: "overlap",
+        label: "Earlier secrets sign along for",
+        hint: "Give receivers this long to change over: 24h, 7d; 0s ends the earlier ones at once.",
+        value: "24h",
+        wrong: &none,
+    };
+    html! {
+        div.card {
+            h2 { "Signing secret" }
+            p { "Receivers verify with it that deliveries come from here." }
+            (act(visit, &link("secret"), "", "Show the secret"))
+            form.narrow.spaced method="post" action=(link("rotate")) data-ask="Really change the secret for a new one?" {
+                (csrf(visit))
+                (overlap.line("text"))
+                div.actions { button type="submit" { "Rotate the secret" } }
+            }
+        }
+    }
+}
+
+fn danger(visit: &Visit) -> Markup {
+    let link = |verb: &str| visit.here(&format!("{}/{verb}", path(visit)));
+    html! {
+        div.card {
+            h2 { "Stop sending" }
+            p.hint {
+                "Pausing holds deliveries and loses none. Disabling fails what waits; it can be replayed after enabling. Deleting ends it for good; its history stays until it ages out."
+            }
+            div.actions {
+                // Each asks first, on a page of its own.
+                (act(visit, &link("disable"), "danger", "Disable…"))
+                (act(visit, &link("delete"), "danger", "Delete…"))
+            }
+        }
+    }
+}

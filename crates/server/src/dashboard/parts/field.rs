@@ -1,0 +1,203 @@
+//! Fields of forms: each with a label, what is wished, and what is wrong with what was filled in.
+
+use maud::{Markup, html};
+
+use crate::api::problem::Problem;
+
+/// What is wrong with what was filled in, by the name of the field in the form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::dashboard) struct Wrong(Vec<(String, String)>);
+
+impl Wrong {
+    /// What the API found wrong. `place` says which field of the form one of the API's belongs to; what
+    /// belongs to none is told by [`rest`](Wrong::rest).
+    pub(in crate::dashboard) fn new(
+        problem: &Problem,
+        place: impl Fn(&str) -> Option<&'static str>,
+    ) -> Wrong {
+        let Some(mistakes) = &problem.errors else {
+            return Wrong(vec![(String::new(), problem.detail.to_string())]);
+        };
+        let told = mistakes.iter().map(|mistake| {
+            let field = mistake.field.as_str();
+            match place(field) {
+                // Where the field of the form is a part of the API's, which part it is must be said.
+                Some(name) if name == field => (name.to_owned(), mistake.message.clone()),
+                Some(name) => {
+                    let part = field.strip_prefix(name).unwrap_or(field);
+                    let part = part.trim_start_matches('.');
+                    (name.to_owned(), format!("{part} {}", mistake.message))
+                }
+                None => (String::new(), format!("{field} {}", mistake.message)),
+            }
+        });
+        Wrong(told.collect())
+    }
+
+    /// The same, with something more.
+    pub(in crate::dashboard) fn and(mut self, field: &str, message: impl Into<String>) -> Wrong {
+        self.0.push((field.to_owned(), message.into()));
+        self
+    }
+
+    /// Whether nothing is wrong.
+    pub(in crate::dashboard) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is wrong with a field.
+    pub(in crate::dashboard) fn about(&self, field: &str) -> Option<String> {
+        let about = self.0.iter().filter(|(name, _)| name == field);
+        let told: Vec<&str> = about.map(|(_, message)| message.as_str()).collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+
+    /// What is wrong at all, above the form: whoever cannot see the fields hears that there is something.
+    pub(in crate::dashboard) fn summary(&self) -> Markup {
+        let rest = self.about("");
+        html! {
+            @if !self.is_empty() {
+                div.wrong-summary role="alert" {
+                    @if let Some(rest) = rest { p { (rest) } }
+                    @else { p { "Something is not right yet. It is told beside its field." } }
+                }
+            }
+        }
+    }
+}
+
+/// A field.
+pub(in crate::dashboard) struct Field<'a> {
+    /// Its name in the form.
+    pub(in crate::dashboard) name: &'a str,
+    /// What it is called.
+    pub(in crate::dashboard) label: &'a str,
+    /// What is wished, if that needs saying.
+    pub(in crate::dashboard) hint: &'a str,
+    /// What stands in it.
+    pub(in crate::dashboard) value: &'a str,
+    /// What is wrong.
+    pub(in crate::dashboard) wrong: &'a Wrong,
+}
+
+impl Field<'_> {
+    /// The id of its input.
+    fn id(&self) -> String {
+        format!("field-{}", self.name)
+    }
+
+    /// What describes it: the ids of its hint and of what is wrong.
+    fn described_by(&self) -> Option<String> {
+        let id = self.id();
+        let wrong = self.wrong.about(self.name).map(|_| format!("{id}-wrong"));
+        let hint = (!self.hint.is_empty()).then(|| format!("{id}-hint"));
+        let ids: Vec<String> = wrong.into_iter().chain(hint).collect();
+        (!ids.is_empty()).then(|| ids.join(" "))
+    }
+
+    fn is_wrong(&self) -> Option<&'static str> {
+        self.wrong.about(self.name).map(|_| "true")
+    }
+
+    fn around(&self, input: Markup) -> Markup {
+        let id = self.id();
+        html! {
+            div.field {
+                label for=(id) { (self.label) }
+                (input)
+                @if let Some(wrong) = self.wrong.about(self.name) {
+                    p.wrong id={ (id) "-wrong" } { (wrong) }
+                }
+                @if !self.hint.is_empty() { p.hint id={ (id) "-hint" } { (self.hint) } }
+            }
+        }
+    }
+
+    /// One line of text. `kind` is a type of HTML's, such as `text` or `email`.
+    pub(in crate::dashboard) fn line(&self, kind: &str) -> Markup {
+        self.around(html! {
+            input id=(self.id()) name=(self.name) type=(kind) value=(self.value) autocomplete="off"
+                spellcheck="false" aria-invalid=[self.is_wrong()] aria-describedby=[self.described_by()];
+        })
+    }
+
+    /// Several lines of text.
+    pub(in crate::dashboard) fn lines(&self, rows: u8) -> Markup {
+        self.around(html! {
+            // A browser leaves out a line break at the beginning, and one that is ours it may.
+            textarea id=(self.id()) name=(self.name) rows=(rows) spellcheck="false"
+                aria-invalid=[self.is_wrong()] aria-describedby=[self.described_by()] { "\n" (self.value) }
+        })
+    }
+
+    /// One of several: values and how they are called.
+    pub(in crate::dashboard) fn choice(&self, choices: &[(&str, &str)]) -> Markup {
+        self.around(html! {
+            select id=(self.id()) name=(self.name) aria-invalid=[self.is_wrong()]
+                aria-describedby=[self.described_by()] {
+                @for (value, name) in choices {
+                    option value=(value) selected[*value == self.value] { (name) }
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::mistakes::Mistakes;
+
+    fn problem() -> Problem {
+        let mut mistakes = Mistakes::default();
+        mistakes.note("url", "must be https");
+        mistakes.note("headers.Host", "cannot be set");
+        mistakes.note("headers.X Y", "is not the name of a header");
+        mistakes.note("colour", "is unknown");
+        Problem::invalid(mistakes)
+    }
+
+    fn place(field: &str) -> Option<&'static str> {
+        let known = ["url", "headers"];
+        known.into_iter().find(|name| field.starts_with(name))
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_beside_its_field() {
+        let wrong = Wrong::new(&problem(), place);
+        assert_eq!(wrong.about("url").as_deref(), Some("must be https"));
+        assert_eq!(
+            wrong.about("headers").as_deref(),
+            Some("Host cannot be set; X Y is not the name of a header")
+        );
+        assert_eq!(wrong.about("").as_deref(), Some("colour is unknown"));
+        assert_eq!(wrong.about("timeout"), None);
+    }
+
+    #[test]
+    fn a_wrong_field_keeps_what_was_typed_and_says_what_is_wrong() {
+        let wrong = Wrong::new(&problem(), place);
+        let field = Field {
+            name: "url",
+            label: "URL",
+            hint: "Where events go.",
+            value: "\"><script>",
+            wrong: &wrong,
+        };
+        let markup = field.line("text").0;
+        for part in [
+            "<label for=\"field-url\">URL</label>",
+            "value=\"&quot;&gt;&lt;script&gt;\"",
+            "aria-invalid=\"true\"",
+            "aria-describedby=\"field-url-wrong field-url-hint\"",
+            "id=\"field-url-wrong\">must be https</p>",
+        ] {
+            assert!(markup.contains(part), "{part}: {markup}");
+        }
+        let fine = Field {
+            name: "timeout",
+            ..field
+        };
+        assert!(!fine.line("text").0.contains("aria-invalid"));
+    }
+}
