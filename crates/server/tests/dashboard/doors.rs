@@ -378,27 +378,32 @@ async fn what_is_done_on_a_page_is_in_the_audit() {
         .ok(201);
     let browser = Browser::signed_in(&world, key["key"].as_str().unwrap()).await;
     let token = csrf(&browser.get("/dashboard/t/acme").await);
-    for verb in ["disable", "pause"] {
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    let disable = format!("{path}/disable");
+    world.post(&disable, &json!({})).await.ok(200);
+    for verb in ["pause", "enable"] {
         let path = format!("/dashboard/t/acme/endpoints/{endpoint}/{verb}");
         browser.post(&path, &[("csrf", &token)], &[]).await;
     }
-    let told = world.get("/v1/tenants/acme/audit?limit=3").await.ok(200);
+    let told = world.get("/v1/tenants/acme/audit?limit=4").await.ok(200);
     let entries = told["data"].as_array().unwrap();
     let fields = |entry: &Value| {
         ["action", "via", "actor", "outcome"]
             .map(|name| entry[name].as_str().unwrap_or("").to_owned())
     };
     let desk = "key of acme \"desk\"";
-    assert_eq!(
-        fields(&entries[0]),
-        ["pause_endpoint", "page", desk, "refused"]
-    );
-    assert_eq!(
-        fields(&entries[1]),
-        ["disable_endpoint", "page", desk, "done"]
-    );
-    assert_eq!(fields(&entries[2]), ["sign_in", "page", desk, "done"]);
-    let path = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
-    assert_eq!(entries[0]["resource"], path);
+    let admin = "the configured admin key";
+    let expected = [
+        ["enable_endpoint", "page", desk, "done"],
+        ["pause_endpoint", "page", desk, "refused"],
+        ["disable_endpoint", "api", admin, "done"],
+        ["sign_in", "page", desk, "done"],
+    ];
+    for (entry, expected) in entries.iter().zip(expected) {
+        assert_eq!(fields(entry), expected);
+    }
+    assert_eq!(entries.len(), 4);
+    assert_eq!(entries[1]["code"], "wrong_state");
+    assert_eq!(entries[1]["resource"], format!("{path}/pause"));
     assert_eq!(entries[1]["key_id"], key["id"]);
 }
