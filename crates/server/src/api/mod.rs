@@ -24,6 +24,7 @@ pub mod body;
 mod cache;
 pub mod call;
 pub mod code;
+pub mod dead_letters;
 pub mod deliveries;
 pub mod delivery_view;
 mod docs;

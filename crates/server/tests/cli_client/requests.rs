@@ -138,6 +138,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     (
+        "deliveries dead --endpoint ep_1 --limit 9",
+        "GET /v1/tenants/acme/dead-letters?endpoint=ep_1&limit=9",
+        "",
+    ),
+    (
         "deliveries show dlv_1",
         "GET /v1/tenants/acme/deliveries/dlv_1",
         "",

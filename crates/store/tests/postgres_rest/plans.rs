@@ -187,7 +187,7 @@ fn a_small_tenant_reads_little_beside_a_crowd() {
 }
 
 /// What a connection has read is counted when it is gone.
-fn wait_for_quiet(database: &crate::engines::Database) {
+pub(crate) fn wait_for_quiet(database: &crate::engines::Database) {
     for _ in 0..600 {
         let others = database.run(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \

@@ -82,6 +82,12 @@ pub(super) static DELIVERIES: &[Action] = &[
             query("endpoint", "endpoint", Kind::Text, "To this endpoint"),
             query("event", "event", Kind::Text, "Of this event"),
             query(
+                "id",
+                "id",
+                Kind::Text,
+                "Of this id, or of what begins so: dlv_…, evt_…, ep_…",
+            ),
+            query(
                 "event-type",
                 "event_type",
                 Kind::Text,
@@ -109,6 +115,32 @@ pub(super) static DELIVERIES: &[Action] = &[
             ("ERROR", "last_error.kind"),
             ("NEXT ATTEMPT", "next_attempt_at"),
             ("ENDPOINT", "endpoint_id"),
+        ]),
+    },
+    Action {
+        name: "dead",
+        about: "List what was given up, by endpoint and cause",
+        examples: &[
+            "posthaste deliveries dead --tenant acme",
+            "posthaste replays create --tenant acme --endpoint ep_01jd… --error-kind timeout --watch",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/dead-letters",
+        fields: &[query(
+            "endpoint",
+            "endpoint",
+            Kind::Text,
+            "To this endpoint",
+        )],
+        shape: Shape::Page(&[
+            ("ENDPOINT", "endpoint_id"),
+            ("STATUS", "endpoint_status"),
+            ("ERROR", "error_kind"),
+            ("COUNT", "count"),
+            ("EXACT", "count_is_exact"),
+            ("OLDEST", "oldest_at"),
+            ("NEWEST", "newest_at"),
+            ("URL", "endpoint_url"),
         ]),
     },
     Action {
