@@ -1,6 +1,7 @@
 //! Deliveries: looked at, tried again, called off.
 
 mod filter;
+mod named;
 mod policies;
 mod schema;
 
@@ -18,7 +19,7 @@ use super::delivery_view::{DeliveryView, status_now};
 use super::paging;
 use super::problem::{Noun, Problem};
 use crate::engine::Cancelled;
-use filter::{Wanted, matches};
+use filter::Wanted;
 
 pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
@@ -34,12 +35,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant;
     let mut found = match wanted.status {
         Some(Status::InProgress) => in_flight(app, &tenant.id, &wanted, page).await?,
-        Some(_) | None => {
-            let filter = wanted.filter.clone();
-            app.store
-                .deliveries(tenant.id.clone(), filter, page)
-                .await?
-        }
+        Some(_) | None => stored(app, &tenant.id, &wanted, page).await?,
     };
     let aloft = app.switchboard.aloft(&found.items).await;
     let is_aloft = |item: &StoredDelivery| aloft.contains(&item.delivery.id());
@@ -59,6 +55,20 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     }))
 }
 
+/// Deliveries as the store has them.
+async fn stored(
+    app: &App,
+    tenant: &TenantId,
+    wanted: &Wanted,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    if let Some(named) = &wanted.named {
+        return named::find(app, tenant, named, &wanted.filter, page).await;
+    }
+    let filter = wanted.filter.clone();
+    Ok(app.store.deliveries(tenant.clone(), filter, page).await?)
+}
+
 /// Deliveries that are being sent. Only the engines know which, and they know everybody's: so the page
 /// ends and goes on at what is the tenant's own, or it would tell of others. Each engine bounds how many
 /// there are to look at.
@@ -75,7 +85,7 @@ async fn in_flight(
         let Some((stored, _)) = app.store.delivery(tenant.clone(), id).await? else {
             continue;
         };
-        if !matches(&wanted.filter, &stored) {
+        if !wanted.means(&stored) {
             continue;
         }
         if items.len() == page.limit {
