@@ -53,6 +53,7 @@ struct Progress {
 struct Answer {
     status: HttpStatus,
     retry_after: Option<Span>,
+    headers: HeaderMap,
     snippet: Vec<u8>,
     truncated: bool,
 }
@@ -96,11 +97,12 @@ impl Client {
             Some(meter) => meter.first_byte_at(),
             None => progress.handed_over_at,
         };
-        let (outcome, mishap, snippet, snippet_truncated) = match ended {
+        let (outcome, mishap, headers, snippet, snippet_truncated) = match ended {
             Ok(answer) => {
                 let Answer {
                     status,
                     retry_after,
+                    headers,
                     snippet,
                     truncated,
                 } = answer;
@@ -108,7 +110,7 @@ impl Client {
                     status,
                     retry_after,
                 };
-                (outcome, None, snippet, truncated)
+                (outcome, None, headers, snippet, truncated)
             }
             Err(Setback::Theirs(mishap)) => {
                 let mishap = match shows_nothing {
@@ -116,7 +118,7 @@ impl Client {
                     false => mishap,
                 };
                 let outcome = Outcome::Failed(mishap.fault());
-                (outcome, Some(mishap), Vec::new(), false)
+                (outcome, Some(mishap), HeaderMap::new(), Vec::new(), false)
             }
             Err(Setback::Ours(fault)) => return Err(fault),
         };
@@ -125,6 +127,7 @@ impl Client {
             mishap,
             latency: started_at.elapsed(),
             first_byte_at: first_byte_at.map(Instant::into_std),
+            headers,
             snippet,
             snippet_truncated,
             reused: progress.reused,
@@ -211,6 +214,7 @@ impl Shared {
         let mut answer = Answer {
             status: HttpStatus::new(code).ok_or(Mishap::Status(code))?,
             retry_after: asked_to_wait(&head.headers),
+            headers: HeaderMap::new(),
             snippet: Vec::new(),
             truncated: false,
         };
@@ -223,6 +227,9 @@ impl Shared {
         // language.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
             lease.give_back(kept_alive(&head.headers));
+        }
+        if !head.status.is_success() {
+            answer.headers = head.headers;
         }
         Ok(answer)
     }

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use http::HeaderMap;
 use posthaste_core::classify::{HttpStatus, Outcome};
 
 use crate::mishap::Mishap;
 
 /// How a request ended. Every request that was attempted has exactly one.
 ///
-/// Its debug form shows nothing of the answer's body.
+/// Its debug form shows nothing of the answer's headers and body.
 #[derive(Clone)]
 pub struct Report {
     /// What classification works with.
@@ -21,6 +22,8 @@ pub struct Report {
     /// When the first byte of the request was handed to the network, if it came to that. On an HTTP/2
     /// connection, which others may be writing to as well: when the request was handed to it.
     pub first_byte_at: Option<Instant>,
+    /// The headers of an answer that was not 2xx, as they came. Of the others nobody asks for them.
+    pub headers: HeaderMap,
     /// The beginning of the answer's body, as it came.
     pub snippet: Vec<u8>,
     /// Whether the body went on after the snippet.
@@ -36,6 +39,7 @@ impl fmt::Debug for Report {
             .field("outcome", &self.outcome)
             .field("mishap", &self.mishap)
             .field("latency", &self.latency)
+            .field("headers", &self.headers.len())
             .field("snippet_bytes", &self.snippet.len())
             .field("reused", &self.reused)
             .finish_non_exhaustive()

@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 
 /// How much of an answer is kept.
 pub const MAX_SNIPPET_BYTES: usize = 1_024;
+/// How many headers of an answer are kept.
+pub const MAX_RESPONSE_HEADERS: usize = 32;
+/// How long their names may be; headers with longer ones are left out.
+pub const MAX_HEADER_NAME_CHARS: usize = 64;
+/// How much of a header's value is kept.
+pub const MAX_HEADER_VALUE_CHARS: usize = 200;
+/// How much all of them take, names and values together.
+pub const MAX_RESPONSE_HEADER_BYTES: usize = 2_048;
 /// How many words are made about a failure.
 pub const MAX_DETAIL_CHARS: usize = 500;
 
@@ -22,6 +30,9 @@ pub struct AttemptDetail {
     pub detail: Option<String>,
     /// How the answer began.
     pub response_snippet: Option<String>,
+    /// The headers of an answer that explains a failure. A success has none: what is written for each
+    /// delivery is what delivering costs.
+    pub response_headers: Vec<(String, String)>,
 }
 
 impl fmt::Debug for AttemptDetail {
@@ -31,6 +42,7 @@ impl fmt::Debug for AttemptDetail {
             .field("latency_ms", &self.latency_ms)
             .field("detail", &self.detail)
             .field("snippet_bytes", &length_of(&self.response_snippet))
+            .field("headers", &self.response_headers.len())
             .finish_non_exhaustive()
     }
 }
@@ -69,6 +81,9 @@ pub struct AttemptEntry {
     /// How the answer began.
     #[serde(rename = "body", default, skip_serializing_if = "Option::is_none")]
     pub response_snippet: Option<String>,
+    /// The headers of the answer, if it was a failure.
+    #[serde(rename = "head", default, skip_serializing_if = "Vec::is_empty")]
+    pub response_headers: Vec<(String, String)>,
     /// When the next attempt was set, if one was.
     #[serde(rename = "next", default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<Timestamp>,
@@ -90,6 +105,7 @@ impl fmt::Debug for AttemptEntry {
             .field("error_kind", &self.error_kind)
             .field("detail", &self.detail)
             .field("snippet_bytes", &length_of(&self.response_snippet))
+            .field("headers", &self.response_headers.len())
             .field("next_attempt_at", &self.next_attempt_at)
             .field("retry_after_ms", &self.retry_after_ms)
             .finish_non_exhaustive()
@@ -112,8 +128,46 @@ impl AttemptEntry {
             },
             detail: detail.detail,
             response_snippet: detail.response_snippet,
+            response_headers: detail.response_headers,
             next_attempt_at: settlement.next_attempt_at,
             retry_after_ms: settlement.retry_after.map(|span| span.as_millis()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE_HEADERS: &str = r#"{"n":1,"by":"automatic","start":5,"end":9,"ms":4,"status":503,"kind":"http","body":"no"}"#;
+
+    #[test]
+    fn an_attempt_from_before_headers_were_kept_has_none_and_costs_no_byte_more() {
+        let entry: AttemptEntry = serde_json::from_str(BEFORE_HEADERS).expect("an old row");
+        assert_eq!(entry.response_headers, []);
+        let written = serde_json::to_string(&entry).expect("JSON");
+        assert_eq!(written, BEFORE_HEADERS);
+    }
+
+    #[test]
+    fn headers_come_back_in_their_order_and_are_not_shown() {
+        let mut entry: AttemptEntry = serde_json::from_str(BEFORE_HEADERS).expect("an old row");
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        entry.response_headers = vec![header("x-b", "canary"), header("content-type", "a/b")];
+        let written = serde_json::to_string(&entry).expect("JSON");
+        assert!(
+            written.contains(r#""head":[["x-b","canary"],["content-type","a/b"]]"#),
+            "{written}"
+        );
+        let read: AttemptEntry = serde_json::from_str(&written).expect("what was written");
+        assert_eq!(read, entry);
+        let detail = AttemptDetail {
+            response_headers: entry.response_headers.clone(),
+            ..AttemptDetail::default()
+        };
+        for shown in [format!("{entry:?}"), format!("{detail:?}")] {
+            assert!(!shown.contains("canary"), "{shown}");
+            assert!(shown.contains("headers: 2"), "{shown}");
         }
     }
 }

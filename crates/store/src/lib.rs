@@ -16,6 +16,7 @@ mod codes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod copy;
+mod dead;
 mod delivery;
 mod directory;
 mod error;
@@ -33,11 +34,15 @@ mod whose;
 
 pub use posthaste_core::cluster::NodeNo;
 
-pub use attempt::{AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
+pub use attempt::{
+    AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_HEADER_NAME_CHARS, MAX_HEADER_VALUE_CHARS,
+    MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
+};
 pub use audit::{
     AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, MAX_AUDIT_CHARS, Via,
 };
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
+pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Limits, Replaced, Tenant,

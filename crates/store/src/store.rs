@@ -14,10 +14,10 @@ use posthaste_core::time::Timestamp;
 
 use crate::{
     ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster, Completed,
-    Content, Counts, DeliveryFilter, DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest,
-    Insertion, KeyHash, Named, NewEvent, NoticeEntry, Page, PageRequest, Pass, Replaced, Replay,
-    ReplayFilter, ReplayStep, Retention, Retried, StoreError, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Written,
+    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Endpoint,
+    EndpointRow, EventFilter, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry, Page,
+    PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
+    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What a call will answer.
@@ -154,6 +154,10 @@ pub trait Store: Send + Sync {
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>>;
 
+    /// Endpoints, of one tenant or of all, that are paused, disabled or tripped and not deleted, the
+    /// newest first, at most `limit`. Costs a look at each that is in trouble, and none at the others.
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
+
     /// Writes down how an endpoint stands, and its health if that is newer. A deleted endpoint stays
     /// deleted. Says false if there is no such endpoint.
     ///
@@ -207,6 +211,19 @@ pub trait Store: Send + Sync {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>>;
+
+    /// The dead letters of a tenant by endpoint and cause, of one endpoint or of all, deleted ones too: the
+    /// endpoint with the greatest id first, and of each the causes in the order of their kinds, those
+    /// without a kind last. A group is counted up to [`MAX_COUNTED`](crate::MAX_COUNTED).
+    ///
+    /// Costs a look at each endpoint on the way and some for each group, however many dead letters there
+    /// are.
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>>;
 
     /// Asks for another attempt by hand: one that waits is due now, one that has ended begins all over.
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried>;

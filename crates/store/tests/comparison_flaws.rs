@@ -16,7 +16,7 @@ use posthaste_store::contract::{Harness, ModelHarness};
 use posthaste_store::*;
 
 /// A flaw is found by one of so many seeds.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
@@ -368,6 +368,8 @@ impl Store for Flawed {
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<Replaced>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
+        troubled(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
+        dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
         event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
         content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
         delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;

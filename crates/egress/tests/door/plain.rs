@@ -159,6 +159,22 @@ async fn retry_after_is_read_as_seconds_and_as_a_date() {
 }
 
 #[tokio::test]
+async fn the_headers_of_a_refusal_are_handed_over_and_those_of_a_success_are_not() {
+    for (status, handed_over) in [("200 OK", 0), ("302 Found", 4), ("503 Busy", 4)] {
+        let receiver = Receiver::answering(format!(
+            "HTTP/1.1 {status}\r\nx-why: canary\r\nvia: 1.1 a\r\nvia: 1.1 b\r\ncontent-length: 0\r\n\r\n"
+        ))
+        .await;
+        let report = post(&client(), &receiver.url()).await;
+        assert_eq!(report.headers.len(), handed_over, "{status}");
+        if handed_over > 0 {
+            assert_eq!(report.headers["x-why"], "canary");
+        }
+        assert!(!format!("{report:?}").contains("canary"));
+    }
+}
+
+#[tokio::test]
 async fn a_compressed_body_is_left_as_it_is() {
     const GZIP: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 6\r\n\r\n\
         \x1f\x8b\x08\x00\xff\xfe";

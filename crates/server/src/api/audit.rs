@@ -153,6 +153,7 @@ fn word(via: Via) -> &'static str {
 fn schemas() -> Vec<Schema> {
     let text = json!({"type": "string"});
     let maybe = json!({"type": ["string", "null"]});
+    let ways = [Via::Api, Via::Page, Via::Portal, Via::Cli].map(word);
     vec![Schema {
         name: "AuditEntry",
         shape: json!({
@@ -166,7 +167,7 @@ fn schemas() -> Vec<Schema> {
                 "at": {"type": "string", "format": "date-time"},
                 "actor": text,
                 "key_id": maybe,
-                "via": {"enum": [Via::Api, Via::Page, Via::Portal, Via::Cli].map(word)},
+                "via": {"enum": ways},
                 "from": maybe,
                 "action": text,
                 "tenant_id": maybe,

@@ -84,9 +84,28 @@ struct AttemptView {
     status_code: Option<u16>,
     error_kind: Option<FailureKind>,
     response_snippet: Option<String>,
+    response_headers: Option<HeadersView>,
     will_retry: bool,
     next_attempt_at: Option<Shown<Timestamp>>,
     retry_after_ms: Option<u64>,
+}
+
+/// Headers, as an object in the order in which they came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HeadersView(Vec<(String, String)>);
+
+impl HeadersView {
+    /// None where none were kept: of a success, of an attempt without an answer, and of old ones.
+    fn of(entry: &AttemptEntry) -> Option<HeadersView> {
+        let headers = &entry.response_headers;
+        (!headers.is_empty()).then(|| HeadersView(headers.clone()))
+    }
+}
+
+impl Serialize for HeadersView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 /// One attempt that may come.
@@ -226,6 +245,7 @@ impl AttemptView {
             status_code: entry.status_code,
             error_kind: entry.error_kind,
             response_snippet: entry.response_snippet.clone(),
+            response_headers: HeadersView::of(entry),
             will_retry: entry.next_attempt_at.is_some(),
             next_attempt_at: entry.next_attempt_at.map(Shown),
             retry_after_ms: entry.retry_after_ms,
@@ -280,6 +300,10 @@ mod tests {
             error_kind: Some(FailureKind::Http),
             detail: Some("answered 503".to_owned()),
             response_snippet: Some("busy".to_owned()),
+            response_headers: vec![
+                ("server".to_owned(), "a \"b\"".to_owned()),
+                ("content-type".to_owned(), "text/plain".to_owned()),
+            ],
             next_attempt_at: Some(after_secs(70)),
             retry_after_ms: Some(2_000),
         }
@@ -329,7 +353,8 @@ mod tests {
             r#""last_error":{"kind":"http","status_code":503,"detail":"answered 503"},"#,
             r#""attempts":[{"number":3,"trigger":"manual","started_at":"2026-11-15T12:00:10.000Z","#,
             r#""finished_at":"2026-11-15T12:00:11.000Z","latency_ms":1012,"status_code":503,"#,
-            r#""error_kind":"http","response_snippet":"busy","will_retry":true,"#,
+            r#""error_kind":"http","response_snippet":"busy","#,
+            r#""response_headers":{"server":"a \"b\"","content-type":"text/plain"},"will_retry":true,"#,
             r#""next_attempt_at":"2026-11-15T12:01:10.000Z","retry_after_ms":2000}],"#,
             r#""timeline":[{"number":4,"earliest_at":"2026-11-15T12:01:10.000Z","#,
             r#""expected_at":"2026-11-15T12:01:10.000Z","latest_at":"2026-11-15T12:01:10.000Z"},"#,
@@ -337,6 +362,16 @@ mod tests {
             r#""expected_at":"2026-11-15T12:02:10.000Z","latest_at":"2026-11-15T12:02:40.000Z"}]}"#,
         );
         assert_eq!(serde_json::to_string(&view).expect("JSON"), wanted);
+    }
+
+    #[test]
+    fn an_attempt_of_which_no_headers_were_kept_has_null() {
+        let entry = AttemptEntry {
+            response_headers: Vec::new(),
+            ..attempt()
+        };
+        let view = serde_json::to_value(AttemptView::new(&entry)).expect("JSON");
+        assert_eq!(view.get("response_headers"), Some(&serde_json::Value::Null));
     }
 
     #[test]

@@ -18,16 +18,19 @@
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
 mod attention;
+mod audit;
 pub mod auth;
 pub mod body;
 mod cache;
 pub mod call;
 pub mod code;
+pub mod dead_letters;
 pub mod deliveries;
 pub mod delivery_view;
 mod docs;
 mod endpoints;
 pub mod events;
+mod find;
 mod form;
 pub mod inside;
 mod keys;
@@ -48,7 +51,7 @@ pub mod serve;
 pub mod settings;
 pub mod stats;
 mod tenants;
-mod trail;
+pub(crate) mod trail;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -6,10 +6,13 @@
 use axum::body::Body;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId};
+use posthaste_core::classify::FailureKind;
+use posthaste_core::id::{
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+};
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Page, PageRequest};
+use posthaste_store::{DeadGroupKey, Page, PageRequest};
 use serde::Serialize;
 
 use super::body;
@@ -168,6 +171,7 @@ id_cursors! {
     DeliveryId = 3;
     ReplayId = 4;
     KeyId = 5;
+    AuditId = 7;
     PassId = 9;
 }
 
@@ -184,6 +188,27 @@ impl Cursor for (Timestamp, TenantId) {
         let (at, tenant) = bytes.split_first_chunk::<8>()?;
         let tenant = std::str::from_utf8(tenant).ok()?.parse().ok()?;
         Some((Timestamp(u64::from_be_bytes(*at)), tenant))
+    }
+}
+
+impl Cursor for DeadGroupKey {
+    const MARK: u8 = 8;
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.0.0.to_be_bytes().to_vec();
+        bytes.extend_from_slice(self.1.map_or("", FailureKind::name).as_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<DeadGroupKey> {
+        let (endpoint, kind) = bytes.split_first_chunk::<16>()?;
+        let endpoint = EndpointId(u128::from_be_bytes(*endpoint));
+        if kind.is_empty() {
+            return Some((endpoint, None));
+        }
+        let named = |known: &FailureKind| known.name().as_bytes() == kind;
+        let kind = FailureKind::ALL.into_iter().find(named)?;
+        Some((endpoint, Some(kind)))
     }
 }
 
@@ -234,9 +259,14 @@ mod tests {
         assert_eq!(decode::<DeliveryId>(&text), None);
         let place = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
         assert_eq!(decode(&encode(&place)), Some(place));
+        for kind in [None, Some(FailureKind::Timeout)] {
+            let place: DeadGroupKey = (EndpointId(7), kind);
+            assert_eq!(decode(&encode(&place)), Some(place));
+        }
         for rubbish in ["", "!", "AQ", "AQAA", "BgAAAAAAAAAH", "%00"] {
             assert_eq!(decode::<EndpointId>(rubbish), None, "{rubbish}");
             assert_eq!(decode::<(Timestamp, TenantId)>(rubbish), None, "{rubbish}");
+            assert_eq!(decode::<DeadGroupKey>(rubbish), None, "{rubbish}");
         }
     }
 

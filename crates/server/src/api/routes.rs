@@ -13,8 +13,8 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    attention, deliveries, endpoints, events, keys, metrics, policies, portal_links, probes,
-    replays, stats, tenants,
+    attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics, policies,
+    portal_links, probes, replays, stats, tenants,
 };
 
 /// Every route, in the order in which they are described.
@@ -26,10 +26,13 @@ pub static GROUPS: &[&Group] = &[
     &endpoints::GROUP,
     &events::GROUP,
     &deliveries::GROUP,
+    &dead_letters::GROUP,
     &replays::GROUP,
     &policies::GROUP,
     &stats::GROUP,
     &attention::GROUP,
+    &audit::GROUP,
+    &find::GROUP,
     &metrics::GROUP,
 ];
 

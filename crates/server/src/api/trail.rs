@@ -38,16 +38,16 @@ pub(super) fn leaves(route: &Route) -> bool {
 }
 
 /// An act that is under way.
-pub(super) struct Trail {
+pub(crate) struct Trail {
     app: Arc<App>,
     entry: AuditId,
 }
 
 impl Trail {
-    /// Writes down what is about to be done.
-    pub(super) async fn begin(
+    /// Writes down what is about to be done: `action`, to what is at `path`.
+    pub(crate) async fn begin(
         app: &Arc<App>,
-        route: &Route,
+        action: &str,
         caller: &Caller,
         tenant: Option<TenantId>,
         origin: &Origin,
@@ -68,7 +68,7 @@ impl Trail {
             },
             via: origin.via,
             from: origin.from.map(|address| address.to_string()),
-            action: route.name.to_owned(),
+            action: action.to_owned(),
             tenant,
             resource: path.to_owned(),
             outcome: None,
@@ -82,7 +82,7 @@ impl Trail {
     }
 
     /// Writes down what came of it.
-    pub(super) async fn end(self, outcome: AuditOutcome) {
+    pub(crate) async fn end(self, outcome: AuditOutcome) {
         // It is done, or it is not: that its outcome cannot be written down changes nothing.
         if let Err(why) = self.app.store.finish_audit(self.entry, outcome).await {
             tracing::warn!(entry = %self.entry, %why, "the outcome of an act could not be written down");

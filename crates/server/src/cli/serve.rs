@@ -44,7 +44,8 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     let mut node = Node::start(settings).await.map_err(Failure::NotStarted)?;
     if let Some(key) = node.take_first_admin_key() {
         output::note(&format!(
-            "This is the first start. The admin key, which is shown only now:\n\n    {key}\n\nThe other commands take it from POSTHASTE_KEY.\n"
+            "This is the first start. The admin key, which is shown only now:\n\n    {key}\n\nThe other commands take it from POSTHASTE_KEY. The page asks for it: http://{}/dashboard\n",
+            node.address()
         ));
     }
     output::print(&format!("posthaste listens on http://{}\n", node.address()))?;

@@ -103,30 +103,37 @@
       }
     });
   });
+  let stream = null;
+  const leave = () => {
+    stream?.close();
+    stream = null;
+  };
   const follow = () => {
-    if (!document.body.hasAttribute("data-live")) return;
-    const stream = new EventSource(location.href);
-    stream.addEventListener("section", (event) => {
-      document.body.dataset.live = "on";
-      put(JSON.parse(event.data));
-    });
-    stream.addEventListener("ended", () => {
-      stream.close();
-      document.body.dataset.live = "ended";
-      say("You are no longer signed in, or the link has ended. Load the page again to go on.");
-    });
+    if (stream || document.hidden || !document.body.hasAttribute("data-live")) return;
+    if (document.body.dataset.live === "ended") return;
+    stream = new EventSource(location.href);
     stream.addEventListener("open", () => {
       document.body.dataset.live = "on";
     });
-    stream.addEventListener("error", () => {
-      if (document.body.dataset.live !== "ended") document.body.dataset.live = "off";
+    stream.addEventListener("section", (event) => put(JSON.parse(event.data)));
+    stream.addEventListener("ended", () => {
+      leave();
+      document.body.dataset.live = "ended";
+      say("You are no longer signed in, or the link has ended. Load the page again to go on.");
     });
-    // A page that is left must not count as one that is looked at.
-    addEventListener("pagehide", () => stream.close());
-    addEventListener("pageshow", (event) => {
-      if (event.persisted) follow();
+    stream.addEventListener("error", () => {
+      document.body.dataset.live = "off";
+      // A browser tries again by itself after a broken connection, and not after a refusal.
+      if (stream?.readyState === EventSource.CLOSED) {
+        leave();
+        setTimeout(follow, 5000);
+      }
     });
   };
+  // A page that nobody looks at is not kept current: a browser has few connections, and so have we.
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", follow);
 
   tellTimes();
   setInterval(tellTimes, 1000);

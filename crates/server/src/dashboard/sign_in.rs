@@ -10,15 +10,18 @@ use http::header::{HeaderMap, HeaderValue, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Holder, Insertion, Pass};
+use posthaste_store::{AuditOutcome, Holder, Insertion, Pass, Via};
 
 use super::door::{self, COOKIE_NAME, Door, HOME, SECURE_PREFIX};
 use super::form::Form;
 use super::page::{Done, Page, Tab};
 use super::{Answer, Dashboard, Site, answer, layout, visit};
+use crate::api::auth::Caller;
 use crate::api::code::Code;
+use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 use crate::api::settings::Pace;
+use crate::api::trail::Trail;
 use crate::chance::{fresh_token, hash_key};
 
 /// How many wrong keys are listened to: more than people mistype, fewer than a search needs.
@@ -57,13 +60,16 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
     door::check_origin(dashboard, &parts.headers)?;
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
-    match app.holder_of(hash).await {
-        Ok(_) => {}
+    let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
+    let caller = match app.holder_of(hash).await {
+        Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
+            tracing::warn!(from = ?origin.from, "somebody tried to sign in with an unknown key");
             return wrong_key(dashboard, form.text("next"));
         }
         Err(problem) => return Err(problem),
-    }
+    };
+    let trail = leaves_trail(dashboard, "sign_in", &caller, &origin).await?;
     let now = app.clock.wall();
     let life_ms = dashboard.settings.session.as_millis();
     let token = fresh_token();
@@ -75,7 +81,7 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
         expires_at: Timestamp(now.0.saturating_add(life_ms)),
     };
     match app.store.create_pass(now, pass).await? {
-        Insertion::Created => {}
+        Insertion::Created => trail.end(AuditOutcome::Done).await,
         Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => {
             return Err(Problem::internal(&"a fresh session was refused"));
         }
@@ -118,8 +124,12 @@ pub(super) async fn leave(
             door::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.door {
                 Door::Session { pass, .. } => {
+                    let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
+                    let caller = &visitor.caller;
+                    let trail = leaves_trail(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;
                     app.store.end_pass(app.clock.wall(), None, pass).await?;
+                    trail.end(AuditOutcome::Done).await;
                 }
                 Door::Portal { .. } | Door::Key => {}
             }
@@ -132,6 +142,20 @@ pub(super) async fn leave(
     let mut answer = answer::to(&format!("{HOME}/sign-in?done={done}"));
     set_cookie(dashboard, &parts.headers, &mut answer, "", 0);
     Ok(answer)
+}
+
+/// Writes down that somebody comes or goes.
+async fn leaves_trail(
+    dashboard: &Dashboard,
+    action: &str,
+    caller: &Caller,
+    origin: &Origin,
+) -> Result<Trail, Problem> {
+    let tenant = match caller {
+        Caller::Tenant(_, tenant) => Some(tenant.clone()),
+        Caller::Admin(_) | Caller::Nobody => None,
+    };
+    Trail::begin(&dashboard.app, action, caller, tenant, origin, HOME).await
 }
 
 /// Gives a browser its session, or takes it away. No script can read it, and no other site can make the

@@ -43,6 +43,10 @@ pub fn opening(place: &Place, script: &Script) -> String {
         out.push_str(&format!("{}\n\n", styled(QUIET, &note)));
     }
     out.push_str(&format!("  server   {}\n", styled(STRONG, server)));
+    out.push_str(&format!(
+        "  page     {}   sign in with the key\n",
+        styled(STRONG, &format!("{server}/dashboard"))
+    ));
     out.push_str(&format!("  key      {key}\n  tenant   {TENANT}\n\n"));
     for (name, _, promise) in receivers {
         out.push_str(&format!(
@@ -74,6 +78,7 @@ pub fn opening_json(place: &Place) -> Value {
         .map(|(name, url, promise)| json!({"name": name, "url": url, "promise": promise}));
     json!({"started": {
         "server": place.server,
+        "page": format!("{}/dashboard", place.server),
         "moved": place.taken.is_some(),
         "key": place.key,
         "tenant": TENANT,

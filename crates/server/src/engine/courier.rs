@@ -19,6 +19,7 @@ use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPP
 use super::cards::{Card, House, Outfit, Unfit};
 use super::complaint::Complaints;
 use super::echo::Told;
+use super::heads;
 use super::holdings::{Hold, Holdings, Losses};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
@@ -218,13 +219,14 @@ impl Depot {
         let mut report = report.map_err(|fault| fault.to_string())?;
         report.latency += waited;
         told.take_out_of(&mut report.snippet);
+        let heads = heads::kept(&report.headers, &told);
         if let Some((key, token)) = lent
             && was_stale(&token, &report)
         {
             self.tokens.rejected(key, &token);
             report.outcome = Outcome::StaleToken;
         }
-        Ok(understood(&attempt, &card, report))
+        Ok(understood(&attempt, &card, report, heads))
     }
 
     /// Lets go of what is open to an endpoint and what was fetched for it: it was changed or deleted.
@@ -285,7 +287,12 @@ impl Depot {
 }
 
 /// What came of a request.
-fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
+fn understood(
+    attempt: &Attempt,
+    card: &Card,
+    report: Report,
+    heads: Vec<(String, String)>,
+) -> Return {
     let status = report.outcome.status();
     let succeeded = status.is_some_and(|status| status.class() == 2);
     Return {
@@ -295,6 +302,7 @@ fn understood(attempt: &Attempt, card: &Card, report: Report) -> Return {
             latency_ms: u64::try_from(report.latency.as_millis()).unwrap_or(u64::MAX),
             detail: (!succeeded).then(|| shortened(report.detail())),
             response_snippet: snippet(&report.snippet),
+            response_headers: heads,
         },
         latency: report.latency,
         tenant: Some(card.tenant.clone()),
@@ -326,6 +334,7 @@ fn not_called(attempt: &Attempt, card: &Card, missing: Missing, latency: Duratio
             latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
             detail: Some(shortened(missing.detail)),
             response_snippet: None,
+            response_headers: Vec::new(),
         },
         latency,
         tenant: Some(card.tenant.clone()),

@@ -1,7 +1,7 @@
 //! Receivers that say back what they were told.
 //!
 //! Some answer with the request they got, its `Authorization` header included, and how an answer began is
-//! kept in the open. So the secrets of a request are taken out of its answer before that is kept: as they
+//! kept in the open, as are the headers of a failure. So the secrets of a request are taken out of its answer before that is kept: as they
 //! were sent, as JSON writes them, and names and passwords also as they were before they were encoded. A
 //! receiver that writes them otherwise cannot be kept from it.
 

@@ -29,6 +29,7 @@ mod decrees;
 mod echo;
 mod flights;
 mod handle;
+mod heads;
 mod holdings;
 mod inbox;
 mod ownership;

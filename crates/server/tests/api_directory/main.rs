@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod audit;
 mod credentials;
 mod endpoints;
 mod keys;

@@ -1,6 +1,7 @@
 //! Events, deliveries, replays, policies and figures, through the router and on the model of the store.
 
 mod attention;
+mod dead_letters;
 mod deliveries;
 mod events;
 mod figures;

@@ -204,6 +204,7 @@ async fn strangers_see_nothing() {
         EVENTS.to_owned(),
         format!("{EVENTS}/{event}"),
         "/v1/tenants/acme/deliveries".to_owned(),
+        "/v1/tenants/acme/dead-letters".to_owned(),
         "/v1/tenants/acme/replays".to_owned(),
         "/v1/tenants/acme/stats".to_owned(),
     ] {

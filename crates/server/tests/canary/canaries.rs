@@ -68,6 +68,7 @@ pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ("request query", "CANARYrequestQuery0q3v8x1m5n7b9c", Private),
     ("answer body", "CANARYanswerBody0q3v8x1m5n7b9c2d", Private),
     ("answer header", "CANARYanswerHeader0q3v8x1m5n7b9c", Private),
+    ("answer cookie", "CANARYanswerCookie0q3v8x1m5n7b9c", Secret),
     (
         "answer garbage",
         "CANARYanswerGarbage0q3v8x1m5n7b9",

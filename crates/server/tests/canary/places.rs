@@ -128,7 +128,7 @@ impl Search {
         }
     }
 
-    /// What is said of an attempt besides the beginning of the answer is ours.
+    /// What is said of an attempt besides the headers and the beginning of the answer is ours.
     fn delivery(&mut self, canaries: &Canaries, path: &str, shown: &Value) {
         let Some(attempts) = shown["attempts"].as_array() else {
             return;
@@ -137,6 +137,7 @@ impl Search {
             let mut attempt = attempt.clone();
             let fields = attempt.as_object_mut().expect("an object");
             fields.remove("response_snippet");
+            fields.remove("response_headers");
             self.look(canaries, path, attempt.to_string().as_bytes(), NOTHING);
         }
         let error = shown["last_error"].to_string();

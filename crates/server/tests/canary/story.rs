@@ -41,6 +41,7 @@ async fn nobody() -> SocketAddr {
 async fn talkative(canaries: &Canaries) -> Receiver {
     let body = canaries.plant("answer body");
     let header = canaries.plant("answer header");
+    let cookie = canaries.plant("answer cookie");
     let location = format!("https://example.com/{}", canaries.plant("redirect"));
     Receiver::start(move |arrival| {
         let status = arrival.path.trim_start_matches('/').parse();
@@ -53,11 +54,17 @@ async fn talkative(canaries: &Canaries) -> Receiver {
             .collect();
         let said = String::from_utf8_lossy(&said.join(&b"; "[..])).into_owned();
         answer.body = format!("<p>{body}</p> {said}").into();
+        let again = |name: &str| {
+            let value = arrival.headers.get(name).map(|value| value.as_bytes());
+            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+        };
         answer.headers = vec![
             ("x-answer", header.to_owned()),
             ("retry-after", header.to_owned()),
             ("location", location.clone()),
-            ("set-cookie", format!("session={header}")),
+            ("set-cookie", format!("session={cookie}")),
+            ("x-authorization", again("authorization")),
+            ("x-api-key", again("x-api-key")),
         ];
         if arrival.path == "/slow" {
             answer.after = Duration::from_secs(3_600);

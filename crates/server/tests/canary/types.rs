@@ -24,6 +24,7 @@ const TELLING: &[&str] = &[
     "payload",
     "pem",
     "private_key",
+    "response_headers",
     "response_snippet",
     "secret",
     "seed",

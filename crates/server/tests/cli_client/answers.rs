@@ -95,7 +95,7 @@ fn every_command_helps_with_an_example() {
             "list show create update delete enable disable pause resume test health secret rotate-secret",
         ),
         ("events", "list show send batch"),
-        ("deliveries", "list show retry cancel"),
+        ("deliveries", "list dead show retry cancel"),
         ("replays", "create list show cancel"),
         ("keys", "create list revoke"),
     ];

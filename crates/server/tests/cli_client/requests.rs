@@ -138,6 +138,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     (
+        "deliveries dead --endpoint ep_1 --limit 9",
+        "GET /v1/tenants/acme/dead-letters?endpoint=ep_1&limit=9",
+        "",
+    ),
+    (
         "deliveries show dlv_1",
         "GET /v1/tenants/acme/deliveries/dlv_1",
         "",
@@ -181,6 +186,13 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     ("stats", "GET /v1/tenants/acme/stats", ""),
+    (
+        "audit list --since 2026-11-15T12:00:00Z --until 2026-11-15T13:00:00Z --limit 9",
+        "GET /v1/tenants/acme/audit?since=2026-11-15T12%3A00%3A00.000Z&until=2026-11-15T13%3A00%3A00.000Z&limit=9",
+        "",
+    ),
+    ("find dlv_1", "GET /v1/find?id=dlv_1", ""),
+    ("find a&b", "GET /v1/find?id=a%26b", ""),
     (
         "send a.b",
         "POST /v1/tenants/acme/events",

@@ -6,6 +6,7 @@
     reason = "tests call the server as its callers do, and are its receivers"
 )]
 
+mod doors;
 mod endpoints;
 #[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;

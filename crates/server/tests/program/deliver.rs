@@ -81,6 +81,11 @@ async fn what_fails_is_tried_again_with_the_same_identity_and_then_given_up() {
     let server = Server::start(directory.path(), &[]);
     let receiver = Receiver::start(|arrival| Answer {
         body: format!("no {}", arrival.number).into(),
+        headers: vec![
+            ("x-request-id", format!("req-{}", arrival.number)),
+            ("set-cookie", "session=1".to_owned()),
+            ("x-said", arrival.header("x-api-key").to_owned()),
+        ],
         ..Answer::status(503)
     })
     .await;
@@ -88,6 +93,7 @@ async fn what_fails_is_tried_again_with_the_same_identity_and_then_given_up() {
     api.tenant("acme").await;
     let endpoint = json!({
         "url": receiver.url(),
+        "headers": {"x-api-key": "correct-horse"},
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "30ms"}, "max_attempts": 3},
     });
     api.endpoint("acme", endpoint).await;
@@ -107,6 +113,10 @@ async fn what_fails_is_tried_again_with_the_same_identity_and_then_given_up() {
         assert_eq!(attempt["trigger"], "automatic");
         assert_eq!(attempt["response_snippet"], format!("no {}", index + 1));
         assert_eq!(attempt["will_retry"], index < 2);
+        let headers = attempt["response_headers"].as_object().unwrap();
+        assert_eq!(headers["x-request-id"], format!("req-{}", index + 1));
+        assert_eq!(headers["x-said"], "…", "our own secrets are not kept");
+        assert!(!headers.contains_key("set-cookie"));
     }
     let ledger = receiver.ledger();
     assert_eq!(ledger.len(), 3);
@@ -121,5 +131,10 @@ async fn what_fails_is_tried_again_with_the_same_identity_and_then_given_up() {
     api.call("POST", &retry, None).await.expect(202);
     let shown = api.until(&path, |body| body["status"] == "succeeded").await;
     assert_eq!(shown["attempts"][3]["trigger"], "manual");
+    assert_eq!(shown["attempts"][3]["response_headers"], Value::Null);
+    assert_eq!(
+        shown["attempts"][2]["response_headers"]["x-request-id"],
+        "req-3"
+    );
     assert_eq!(receiver.ledger()[3].delivery(), delivery);
 }

@@ -160,6 +160,10 @@ pub(super) fn detail() -> AttemptDetail {
         latency_ms: 10,
         detail: Some("it said no".to_owned()),
         response_snippet: Some("<h1>no</h1> ü".to_owned()),
+        response_headers: vec![
+            ("server".to_owned(), "\"teapot\" ü".to_owned()),
+            ("content-type".to_owned(), "text/html".to_owned()),
+        ],
     }
 }
 

@@ -14,6 +14,7 @@ mod harness;
 
 mod accepting;
 mod audit;
+mod burying;
 mod endpoints;
 mod fetching;
 mod figures;
@@ -140,6 +141,14 @@ macro_rules! every_case {
                 events_are_found_by_type_and_time
                 held_follows_from_the_endpoint
                 tenants_see_only_their_own
+            }
+            burying {
+                dead_letters_are_grouped_by_endpoint_and_cause
+                pages_of_groups_are_whole_whatever_their_length
+                a_group_is_counted_only_so_far
+                a_group_is_replayed_whole_and_nothing_besides
+                dead_letters_belong_to_their_tenant
+                endpoints_in_trouble_are_named_newest_first
             }
             replaying {
                 what_failed_is_sent_again_once

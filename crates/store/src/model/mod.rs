@@ -6,6 +6,7 @@
 //!
 //! Where the contract leaves a choice, the model takes one, and says so where it does.
 
+mod dead;
 mod deliveries;
 mod directory;
 mod events;
@@ -29,10 +30,11 @@ use posthaste_core::time::Timestamp;
 
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
-    Content, Counts, DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter,
-    HandOver, HandedOver, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry, Page,
-    PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
+    EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named, NewEvent,
+    NoticeEntry, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Written,
 };
 use tables::Tables;
 
@@ -235,6 +237,10 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.endpoints(&tenant, page)))
     }
 
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        answer(self.read(|tables| tables.troubled(tenant.as_ref(), limit)))
+    }
+
     fn set_standing(
         &self,
         _now: Timestamp,
@@ -282,6 +288,15 @@ impl Store for ModelStore {
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
         answer(self.read(|tables| tables.deliveries(&tenant, &filter, page)))
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {

@@ -7,7 +7,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, from_json, ms, parse, to_json, word};
+use super::columns::{Code, Id, at, from_json, most, ms, parse, to_json, word};
 use super::directory::{cut, live_tenant, one_more};
 use super::fault::Fault;
 use super::link::Link;
@@ -252,4 +252,26 @@ pub(super) async fn endpoints(
         .await?;
     let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok(cut(items, page.limit, |last| last.endpoint.id))
+}
+
+/// Endpoints in trouble, of one tenant or of all, the newest first.
+pub(super) async fn troubled(
+    link: &Link,
+    tenant: Option<&TenantId>,
+    limit: usize,
+) -> Result<Vec<EndpointRow>, Fault> {
+    let tenant_no = match tenant {
+        None => None,
+        Some(tenant) => match live_tenant(link, tenant).await? {
+            Some(no) => Some(no),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let sql = format!(
+        "SELECT {COLUMNS} WHERE e.no = ANY(ARRAY(SELECT no FROM endpoints WHERE standing IN (1, 2) \
+         AND ($1::bigint IS NULL OR tenant_no = $1) UNION SELECT endpoint_no FROM healths WHERE tripped)) \
+         AND e.standing <> 3 AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.id DESC LIMIT $2"
+    );
+    let rows = link.query(&sql, &[&tenant_no, &most(limit)]).await?;
+    rows.iter().map(read).collect()
 }

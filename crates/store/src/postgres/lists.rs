@@ -175,7 +175,7 @@ pub(super) async fn deliveries(
 }
 
 /// Deliveries of a tenant, the newest first.
-async fn stored(
+pub(super) async fn stored(
     link: &Link,
     tenant: &TenantId,
     tenant_no: i64,

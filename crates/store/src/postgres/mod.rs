@@ -28,6 +28,7 @@ mod changes;
 mod columns;
 mod contents;
 mod copy_link;
+mod dead;
 mod dial;
 mod directory;
 mod endpoints;

@@ -28,15 +28,15 @@ use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
 use super::{
-    audit, directory, endpoints, figures, lists, passes, record, replays, tidy, whose, work,
+    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, whose, work,
 };
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
-    Completed, Content, Counts, DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow,
-    EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry, OpenError,
-    Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
-    Written,
+    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
+    Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
+    NoticeEntry, OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter,
+    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
+    Swept, Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -272,6 +272,12 @@ impl Store for PostgresStore {
         })
     }
 
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            endpoints::troubled(link, tenant.as_ref(), limit).await
+        })
+    }
+
     fn set_standing(
         &self,
         _now: Timestamp,
@@ -350,6 +356,17 @@ impl Store for PostgresStore {
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
         self.read_whole(Pace::Long, async move |link: &Link| {
             lists::deliveries(link, &tenant, &filter, page).await
+        })
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        self.read_whole(Pace::Long, async move |link: &Link| {
+            dead::dead_groups(link, &tenant, endpoint, page).await
         })
     }
 

@@ -2,7 +2,8 @@
 
 use posthaste_core::id::{AuditId, KeyId};
 use posthaste_core::time::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
@@ -102,26 +103,30 @@ pub(super) fn list(
     page: PageRequest<AuditId>,
 ) -> rusqlite::Result<Page<AuditEntry, AuditId>> {
     let (from, below) = filter.range(page.before);
-    let (from, below, limit) = (id_bytes(from), id_bytes(below), one_more(page.limit));
-    let rest = "id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
-    let items = match &filter.of {
-        AuditOf::Everybody => conn
-            .prepare_cached(&format!("SELECT {COLUMNS} WHERE {rest}"))?
-            .query_map(params![from, below, limit], read)?
-            .collect::<rusqlite::Result<Vec<_>>>()?,
-        AuditOf::Named(tenant) => conn
-            .prepare_cached(&format!("SELECT {COLUMNS} WHERE tenant = ?4 AND {rest}"))?
-            .query_map(params![from, below, limit, tenant.as_str()], read)?
-            .collect::<rusqlite::Result<Vec<_>>>()?,
-        AuditOf::Tenant(tenant) => conn
-            .prepare_cached(&format!("SELECT {COLUMNS} WHERE tenant_no = ?4 AND {rest}"))?
-            .query_map(
-                params![from, below, limit, live_tenant(conn, tenant)?],
-                read,
-            )?
-            .collect::<rusqlite::Result<Vec<_>>>()?,
-    };
+    let mut given = vec![
+        Value::Blob(id_bytes(from).to_vec()),
+        Value::Blob(id_bytes(below).to_vec()),
+        Value::Integer(one_more(page.limit)),
+    ];
+    match &filter.of {
+        AuditOf::Everybody => {}
+        AuditOf::Named(tenant) => given.push(Value::Text(tenant.to_string())),
+        AuditOf::Tenant(tenant) => given.push(Value::from(live_tenant(conn, tenant)?)),
+    }
+    let items = conn
+        .prepare_cached(&select(&filter.of))?
+        .query_map(params_from_iter(given), read)?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(cut(items, page.limit, |last| last.id))
+}
+
+fn select(of: &AuditOf) -> String {
+    let theirs = match of {
+        AuditOf::Everybody => "",
+        AuditOf::Named(_) => "tenant = ?4 AND ",
+        AuditOf::Tenant(_) => "tenant_no = ?4 AND ",
+    };
+    format!("SELECT {COLUMNS} WHERE {theirs}id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3")
 }
 
 /// Removes entries that have been kept for long enough, and says how many.
@@ -130,4 +135,40 @@ pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite:
         "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < ?1 ORDER BY id LIMIT ?2)",
     )?
     .execute(params![id_bytes(first_kept(now)), most(limit)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::open::open_writer;
+
+    #[test]
+    fn nobody_reads_through_everybodys_entries() {
+        let directory = tempfile::tempdir().unwrap();
+        let conn = open_writer(&directory.path().join("a.db")).unwrap();
+        let acme = || "acme".parse().unwrap();
+        for (of, index) in [
+            (
+                AuditOf::Everybody,
+                "sqlite_autoindex_audit_1 (id>? AND id<?)",
+            ),
+            (
+                AuditOf::Named(acme()),
+                "audit_by_name (tenant=? AND id>? AND id<?)",
+            ),
+            (
+                AuditOf::Tenant(acme()),
+                "audit_by_tenant (tenant_no=? AND id>? AND id<?)",
+            ),
+        ] {
+            let plan = format!("EXPLAIN QUERY PLAN {}", select(&of));
+            let mut plan = conn.prepare(&plan).unwrap();
+            let mut rows = plan.raw_query();
+            let mut steps: Vec<String> = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                steps.push(row.get(3).unwrap());
+            }
+            assert_eq!(steps, [format!("SEARCH audit USING INDEX {index}")]);
+        }
+    }
 }

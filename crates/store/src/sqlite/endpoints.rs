@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
 use super::group::Scene;
-use super::keys::{at, id_bytes, ms};
+use super::keys::{at, id_bytes, most, ms};
 use super::routes::{Route, policy, read_patterns};
 use super::rows::{endpoint_id, from_json, parse, to_json};
 use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced};
@@ -300,4 +300,35 @@ pub(super) fn endpoints(
         )?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(cut(items, page.limit, |last| last.endpoint.id))
+}
+
+/// Endpoints in trouble, of one tenant or of all, the newest first.
+pub(super) fn troubled(
+    conn: &Connection,
+    tenant: Option<&TenantId>,
+    limit: usize,
+) -> rusqlite::Result<Vec<EndpointRow>> {
+    let tenant_no = match tenant {
+        None => None,
+        Some(tenant) => match live_tenant(conn, tenant)? {
+            Some(no) => Some(no),
+            None => return Ok(Vec::new()),
+        },
+    };
+    conn.prepare_cached(&troubled_sql(tenant_no.is_some()))?
+        .query_map((tenant_no, most(limit)), read)?
+        .collect()
+}
+
+fn troubled_sql(of_one: bool) -> String {
+    let whose = if of_one {
+        "tenant_no = ?1"
+    } else {
+        "?1 IS NULL"
+    };
+    format!(
+        "SELECT {COLUMNS} WHERE e.no IN (SELECT no FROM endpoints INDEXED BY troubled WHERE {whose} \
+         AND standing <> 3 AND (tripped = 1 OR standing <> 0) ORDER BY id DESC LIMIT ?2) \
+         ORDER BY e.id DESC"
+    )
 }

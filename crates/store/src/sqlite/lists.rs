@@ -116,7 +116,7 @@ fn look_at<T>(
 }
 
 /// The delivery with this key, if it is wanted.
-fn wanted_at(
+pub(super) fn wanted_at(
     conn: &Connection,
     key: Key,
     wanted: &Wanted,

@@ -17,6 +17,7 @@ mod backup;
 mod checkpoint;
 mod codes;
 mod counts;
+mod dead;
 mod directory;
 mod endpoints;
 mod events;

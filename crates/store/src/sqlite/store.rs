@@ -30,14 +30,16 @@ use super::routes::Routes;
 use super::schema::meta;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, directory, endpoints, events, lists, passes, record, replays, tidy, whose, work,
+    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, whose,
+    work,
 };
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
-    Content, Counts, DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter,
-    HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry, OpenError, Page,
-    PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
+    EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry,
+    OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -316,6 +318,12 @@ impl Store for SqliteStore {
         })
     }
 
+    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        self.read(Pace::Long, move |conn| {
+            endpoints::troubled(conn, tenant.as_ref(), limit)
+        })
+    }
+
     fn set_standing(
         &self,
         _now: Timestamp,
@@ -376,6 +384,17 @@ impl Store for SqliteStore {
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
         self.read(Pace::Long, move |conn| {
             lists::deliveries(conn, &tenant, filter, page)
+        })
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        self.read(Pace::Long, move |conn| {
+            dead::dead_groups(conn, &tenant, endpoint, page)
         })
     }
 

@@ -9,6 +9,7 @@ mod engines;
 mod given;
 
 mod days;
+mod dead;
 mod plans;
 mod replays;
 mod vault;

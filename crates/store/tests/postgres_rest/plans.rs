@@ -3,8 +3,8 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope, Retention, Store,
-    StoredStatus,
+    AuditFilter, AuditOf, DeliveryFilter, EventFilter, Named, PageRequest, ReplayFilter,
+    ReplayScope, Retention, Store, StoredStatus,
 };
 
 use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
@@ -42,8 +42,13 @@ fn fill(given: &Given) {
          INSERT INTO tally SELECT endpoint_no, 31, count(*), 0 FROM whose GROUP BY 1; \
          UPDATE tally SET dead = 60 WHERE slot = 31; \
          UPDATE ended SET reason = 0 WHERE status = 3; \
+         INSERT INTO audit SELECT made(n, 4), w.created_at, 'somebody', NULL, 0, NULL, 'a', t.id, t.no, '/', \
+         NULL, NULL FROM whose w JOIN tenants t ON t.no = w.tenant_no; \
+         INSERT INTO passes SELECT made(n, 5), decode(lpad(to_hex(n), 64, '0'), 'hex'), tenant_no, NULL, \
+         created_at, created_at + {forever} FROM whose; \
          DROP TABLE whose; ANALYZE",
-        step = DAYS * DAY / (CROWD + 1)
+        step = DAYS * DAY / (CROWD + 1),
+        forever = 99 * DAY,
     ));
 }
 
@@ -86,6 +91,7 @@ fn ask_everything(given: &Given) {
     };
     let found = run(given.store.events(id("acme"), filter, page));
     assert_eq!(found.expect("events").items.len(), 20);
+    ask_as_people_do(given);
     let replay = ReplayFilter {
         endpoint: None,
         event_type: None,
@@ -110,6 +116,52 @@ fn ask_everything(given: &Given) {
     run(given.store.counts()).expect("counts");
 }
 
+/// What the page asks, besides.
+fn ask_as_people_do(given: &Given) {
+    let now = at(9 * DAY);
+    for of in [
+        AuditOf::Everybody,
+        AuditOf::Named(id("acme")),
+        AuditOf::Tenant(id("acme")),
+    ] {
+        let filter = AuditFilter {
+            of,
+            since: Some(at(DAY)),
+            until: Some(at(3 * DAY)),
+        };
+        let page = PageRequest {
+            limit: 20,
+            before: None,
+        };
+        let found = run(given.store.audit(filter.clone(), page));
+        assert_eq!(found.expect("entries").items.len(), 20, "{filter:?}");
+    }
+    let page = PageRequest {
+        limit: 20,
+        before: None,
+    };
+    let found = run(given.store.passes(now, id("acme"), page)).expect("passes");
+    assert_eq!(found.items.len(), 20);
+    let hash = found.items[0].hash;
+    let pass = run(given.store.pass(now, hash)).expect("it reads");
+    assert_eq!(pass.map(|pass| pass.id), Some(found.items[0].id));
+    let page = PageRequest {
+        limit: 1,
+        before: None,
+    };
+    let newest = given
+        .store
+        .deliveries(id("acme"), DeliveryFilter::default(), page);
+    let newest = run(newest).expect("a delivery").items.remove(0).delivery;
+    for named in [
+        Named::Delivery(newest.id()),
+        Named::Event(newest.facts().event),
+        Named::Endpoint(newest.facts().endpoint),
+    ] {
+        assert_eq!(run(given.store.whose(named)), Ok(Some(id("acme"))));
+    }
+}
+
 #[test]
 fn a_small_tenant_reads_little_beside_a_crowd() {
     let given = Given::acme();
@@ -124,7 +176,7 @@ fn a_small_tenant_reads_little_beside_a_crowd() {
     run(given.store.close()).expect("it closes");
     drop(given);
     wait_for_quiet(&database);
-    for tables in ["waiting", "ended%", "events%"] {
+    for tables in ["waiting", "ended%", "events%", "audit", "passes"] {
         let read = database.run(&format!(
             "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables \
              WHERE relname LIKE '{tables}'"
@@ -135,7 +187,7 @@ fn a_small_tenant_reads_little_beside_a_crowd() {
 }
 
 /// What a connection has read is counted when it is gone.
-fn wait_for_quiet(database: &crate::engines::Database) {
+pub(crate) fn wait_for_quiet(database: &crate::engines::Database) {
     for _ in 0..600 {
         let others = database.run(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \

@@ -19,9 +19,9 @@ use super::paging;
 use super::problem::{Noun, Problem};
 use crate::engine::Cancelled;
 use filter::{Wanted, matches};
-use policies::Policies;
 
 pub(super) use filter::{ended_status, error_kind};
+pub(super) use policies::Policies;
 pub(super) use schema::GROUP;
 
 /// So many deliveries are asked of the store at once, where each must be looked at.

@@ -9,14 +9,14 @@ use super::super::App;
 use super::super::problem::Problem;
 
 /// Policies, looked up once for each endpoint.
-pub(super) struct Policies<'a> {
+pub(in crate::api) struct Policies<'a> {
     app: &'a App,
     tenant: &'a Tenant,
     known: FxHashMap<EndpointId, RetryPolicy>,
 }
 
 impl<'a> Policies<'a> {
-    pub(super) fn new(app: &'a App, tenant: &'a Tenant) -> Policies<'a> {
+    pub(in crate::api) fn new(app: &'a App, tenant: &'a Tenant) -> Policies<'a> {
         Policies {
             app,
             tenant,
@@ -25,7 +25,7 @@ impl<'a> Policies<'a> {
     }
 
     /// Makes sure that an endpoint's policy is known.
-    pub(super) async fn look_up(&mut self, endpoint: EndpointId) -> Result<(), Problem> {
+    pub(in crate::api) async fn look_up(&mut self, endpoint: EndpointId) -> Result<(), Problem> {
         if self.known.contains_key(&endpoint) {
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl<'a> Policies<'a> {
     ///
     /// # Panics
     /// If it was not looked up.
-    pub(super) fn of(&self, endpoint: EndpointId) -> &RetryPolicy {
+    pub(in crate::api) fn of(&self, endpoint: EndpointId) -> &RetryPolicy {
         self.known.get(&endpoint).expect("it was looked up")
     }
 }

@@ -2,6 +2,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
+use posthaste_store::MAX_RESPONSE_HEADERS;
 use serde_json::{Value, json};
 
 use super::super::code::Code;
@@ -193,6 +194,14 @@ fn delivery(whole: bool) -> Value {
             "status_code": maybe_number(),
             "error_kind": maybe_kind(),
             "response_snippet": {"type": ["string", "null"]},
+            "response_headers": {
+                "type": ["object", "null"],
+                "additionalProperties": text(),
+                "maxProperties": MAX_RESPONSE_HEADERS,
+                "description": "The headers of an answer that was not 2xx, by their names in lower case: several \
+                    values joined by a comma, long ones cut, cookies and credentials left out. Null for a success, \
+                    for an attempt without an answer, and where none were kept.",
+            },
             "will_retry": {"type": "boolean"},
             "next_attempt_at": maybe_time(),
             "retry_after_ms": maybe_number(),

@@ -30,6 +30,8 @@ use super::{body, paging};
 use crate::signing_keys::{SigningKeyring, reveal};
 use show::{seal_credentials, seal_headers, shown};
 
+pub(super) use show::standing_name;
+
 const ALL: &str = "/v1/tenants/{tenant}/endpoints";
 const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
 

@@ -64,7 +64,7 @@ pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Sho
             .iter()
             .map(|one| one.to_string())
             .collect(),
-        status: status(row.standing),
+        status: standing_name(row.standing),
         disabled_reason: match row.standing {
             Standing::Disabled => row.disabled_reason.map(reason),
             Standing::Enabled | Standing::Paused | Standing::Deleted => None,
@@ -89,7 +89,7 @@ pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Sho
     })
 }
 
-fn status(standing: Standing) -> &'static str {
+pub(in crate::api) fn standing_name(standing: Standing) -> &'static str {
     match standing {
         Standing::Enabled => "enabled",
         Standing::Paused => "paused",

@@ -141,6 +141,7 @@ mod tests {
             mishap: None,
             latency: Duration::ZERO,
             first_byte_at: None,
+            headers: http::HeaderMap::new(),
             snippet: body.to_vec(),
             snippet_truncated: false,
             reused: false,

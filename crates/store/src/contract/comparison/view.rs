@@ -29,6 +29,7 @@ impl Side<'_> {
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
             put(self.tell(&self.store.whose(Named::Endpoint(endpoint)).await));
         }
+        put(self.tell(&self.store.troubled(None, limit()).await));
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
         let notices = self.store.notices(0, ENOUGH).await.expect("it reads");
@@ -43,6 +44,9 @@ impl Side<'_> {
             put(self.tell(&keys));
             let endpoints = all(limit(), |page| self.store.endpoints(name(), page)).await;
             put(self.tell(&endpoints));
+            put(self.tell(&self.store.troubled(Some(name()), limit()).await));
+            let dead = all(limit(), |page| self.store.dead_groups(name(), None, page)).await;
+            put(self.tell(&dead));
             let replays = all(limit(), |page| self.store.replays(name(), page)).await;
             put(self.tell(&replays));
             let theirs = AuditFilter {

@@ -55,6 +55,18 @@ pub static RESOURCES: &[Resource] = &[
         about: "Health metrics and whether they are in range, for the server or for one tenant",
         actions: STATS,
     },
+    Resource {
+        name: "audit",
+        noun: "ENTRY",
+        about: "Who did what, on the server or to one tenant",
+        actions: AUDIT,
+    },
+    Resource {
+        name: "find",
+        noun: "ID",
+        about: "Find out whose a delivery, an event or an endpoint is",
+        actions: FIND,
+    },
 ];
 
 /// The resource that `send` and `batch` belong to as well.
@@ -95,4 +107,44 @@ static STATS: &[Action] = &[Action {
     path: "/v1[/tenants/{tenant}]/stats",
     fields: &[],
     shape: Shape::Stats,
+}];
+
+static AUDIT: &[Action] = &[Action {
+    name: "list",
+    about: "List what was done, newest first",
+    examples: &[
+        "posthaste audit list --since 1d",
+        "posthaste audit list --tenant acme --all --json",
+    ],
+    method: Method::GET,
+    path: "/v1[/tenants/{tenant}]/audit",
+    fields: &[
+        query(
+            "since",
+            "since",
+            Kind::Past,
+            "Begun at this time or later; 2h means two hours ago",
+        ),
+        query("until", "until", Kind::Past, "Begun before this time"),
+    ],
+    shape: Shape::Page(&[
+        ("AT", "at"),
+        ("WHO", "actor"),
+        ("DID", "action"),
+        ("TO", "resource"),
+        ("VIA", "via"),
+        ("FROM", "from"),
+        ("OUTCOME", "outcome"),
+        ("CODE", "code"),
+    ]),
+}];
+
+static FIND: &[Action] = &[Action {
+    name: "",
+    about: "Find out whose a delivery, an event or an endpoint is",
+    examples: &["posthaste find dlv_01jd…"],
+    method: Method::GET,
+    path: "/v1/find?id={id}",
+    fields: &[],
+    shape: Shape::Thing(None),
 }];

@@ -112,6 +112,32 @@ pub(super) static DELIVERIES: &[Action] = &[
         ]),
     },
     Action {
+        name: "dead",
+        about: "List what was given up, by endpoint and cause",
+        examples: &[
+            "posthaste deliveries dead --tenant acme",
+            "posthaste replays create --tenant acme --endpoint ep_01jd… --error-kind timeout --watch",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/dead-letters",
+        fields: &[query(
+            "endpoint",
+            "endpoint",
+            Kind::Text,
+            "To this endpoint",
+        )],
+        shape: Shape::Page(&[
+            ("ENDPOINT", "endpoint_id"),
+            ("STATUS", "endpoint_status"),
+            ("ERROR", "error_kind"),
+            ("COUNT", "count"),
+            ("EXACT", "count_is_exact"),
+            ("OLDEST", "oldest_at"),
+            ("NEWEST", "newest_at"),
+            ("URL", "endpoint_url"),
+        ]),
+    },
+    Action {
         name: "show",
         about: "Show a delivery: every attempt so far, and those still to come",
         examples: &["posthaste deliveries show dlv_01jd… --tenant acme"],

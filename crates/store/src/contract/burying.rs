@@ -1,0 +1,274 @@
+//! Dead letters by endpoint and cause, and endpoints in trouble.
+
+use posthaste_core::classify::{FailureKind, Fault, Outcome};
+use posthaste_core::delivery::{DeadReason, Status};
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::lane::{Health, Standing, StoredTrip, TripReason};
+
+use super::Harness;
+use super::given::{World, all, at, endpoint, event, id};
+use crate::{
+    BoundedCount, DeadGroup, DeliveryFilter, EndpointRow, MAX_COUNTED, PageRequest, ReplayFilter,
+    ReplayScope, ReplayStatus, StoredStatus,
+};
+
+async fn groups(world: &World<'_>, only: Option<EndpointId>, limit: usize) -> Vec<DeadGroup> {
+    all(limit, |page| {
+        world.store.dead_groups(id("acme"), only, page)
+    })
+    .await
+}
+
+/// Where, why and how many: what tells groups apart.
+fn told(groups: &[DeadGroup]) -> Vec<(u128, Option<FailureKind>, BoundedCount)> {
+    let tell = |group: &DeadGroup| (group.endpoint.0, group.error_kind, group.count);
+    groups.iter().map(tell).collect()
+}
+
+/// Sends an event of acme's to one of its endpoints.
+async fn send_to(world: &World<'_>, to: EndpointId, ms: u64) -> DeliveryId {
+    let mut only = event("acme", "a.b");
+    only.only = Some(to);
+    world.accept(at(ms), only).await.deliveries[0].id
+}
+
+/// Fails a delivery for a cause of its own.
+async fn fail_with(world: &World<'_>, to: u128, ms: u64, kind: FailureKind) -> DeliveryId {
+    let sent = send_to(world, EndpointId(to), ms).await;
+    if kind == FailureKind::Validation {
+        let fault = Outcome::Failed(Fault::UnsafeDestination);
+        world.try_once(sent, at(ms + 1_000), fault).await;
+        assert_eq!(world.status(sent).await, Status::Failed);
+    } else {
+        world.fail(sent, at(ms + 1_000)).await;
+    }
+    assert_eq!(world.find(sent).await.0.error_kind(), Some(kind));
+    sent
+}
+
+/// Six dead letters to four endpoints, one of them deleted, between others that are none.
+async fn a_few(world: &World<'_>) -> Vec<DeliveryId> {
+    for number in 1..=5 {
+        world.add_endpoint(number).await;
+    }
+    let mut sent = Vec::new();
+    for (to, ms, kind) in [
+        (2, 1, FailureKind::Http),
+        (2, 2, FailureKind::Validation),
+        (4, 3, FailureKind::Http),
+        (2, 4, FailureKind::Http),
+        (1, 5, FailureKind::Validation),
+    ] {
+        sent.push(fail_with(world, to, ms, kind).await);
+    }
+    let fine = send_to(world, EndpointId(3), 6).await;
+    world.succeed(fine, at(7)).await;
+    send_to(world, EndpointId(4), 8).await;
+    let gone = EndpointId(5);
+    sent.push(send_to(world, gone, 9).await);
+    world.stand(gone, Standing::Deleted).await;
+    world.sweep(at(10), gone, DeadReason::EndpointDeleted).await;
+    sent
+}
+
+pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    assert_eq!(groups(&world, None, 9).await, []);
+    let sent = a_few(&world).await;
+    let found = groups(&world, None, 9).await;
+    let exactly = BoundedCount::Exactly;
+    assert_eq!(
+        told(&found),
+        [
+            (5, Some(FailureKind::WebhookDisabled), exactly(1)),
+            (4, Some(FailureKind::Http), exactly(1)),
+            (2, Some(FailureKind::Http), exactly(2)),
+            (2, Some(FailureKind::Validation), exactly(1)),
+            (1, Some(FailureKind::Validation), exactly(1)),
+        ]
+    );
+    assert_eq!(found[0].standing, Standing::Deleted);
+    assert_eq!(found[1].standing, Standing::Enabled);
+    assert_eq!(found[2].url, "https://2.example.com/hook");
+    assert_eq!(found[2].newest, world.find(sent[3]).await.0);
+    assert_eq!(found[2].oldest_at, at(1));
+    assert_eq!(found[3].newest, world.find(sent[1]).await.0);
+    assert_eq!(found[3].oldest_at, at(2));
+    for group in &found {
+        let alone = groups(&world, Some(group.endpoint), 9).await;
+        let same = |other: &&DeadGroup| other.endpoint == group.endpoint;
+        let expected: Vec<&DeadGroup> = found.iter().filter(same).collect();
+        assert_eq!(alone.iter().collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(groups(&world, Some(EndpointId(3)), 9).await, []);
+    assert_eq!(groups(&world, Some(EndpointId(77)), 9).await, []);
+
+    // What is sent again is dead no longer.
+    let two = Some(EndpointId(2));
+    let again = world.store.retry(at(20), id("acme"), sent[3]).await;
+    again.expect("it goes out again");
+    let found = groups(&world, two, 9).await;
+    assert_eq!(found[0].count, exactly(1));
+    assert_eq!(found[0].newest, world.find(sent[0]).await.0);
+    let again = world.store.retry(at(20), id("acme"), sent[0]).await;
+    again.expect("so does it");
+    let left = [(2, Some(FailureKind::Validation), exactly(1))];
+    assert_eq!(told(&groups(&world, two, 9).await), left);
+}
+
+pub(super) async fn pages_of_groups_are_whole_whatever_their_length(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    a_few(&world).await;
+    let expected = groups(&world, None, 9).await;
+    for limit in 1..=6 {
+        let found = groups(&world, None, limit).await;
+        assert_eq!(found, expected, "pages of {limit}");
+    }
+    let only = Some(EndpointId(2));
+    assert_eq!(groups(&world, only, 1).await, expected[2..4]);
+    let nothing = PageRequest {
+        limit: 0,
+        before: None,
+    };
+    let none = world.store.dead_groups(id("acme"), None, nothing).await;
+    assert_eq!(none.expect("a page").items, []);
+}
+
+pub(super) async fn a_group_is_counted_only_so_far(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let reason = DeadReason::EndpointDisabled;
+    for (more, expected) in [
+        (MAX_COUNTED, BoundedCount::Exactly(MAX_COUNTED)),
+        (1, BoundedCount::MoreThan(MAX_COUNTED)),
+        (30, BoundedCount::MoreThan(MAX_COUNTED)),
+    ] {
+        let events = vec![event("acme", "a.b"); more];
+        world.accept_all(at(5), events).await;
+        while world
+            .store
+            .sweep(at(9), made, reason, [].into(), 700)
+            .await
+            .expect("it sweeps")
+            .more
+        {}
+        let found = groups(&world, None, 9).await;
+        let wanted = (1, Some(FailureKind::WebhookDisabled), expected);
+        assert_eq!(told(&found), [wanted]);
+    }
+}
+
+pub(super) async fn a_group_is_replayed_whole_and_nothing_besides(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    a_few(&world).await;
+    let before = groups(&world, None, 9).await;
+    // The first is that of an endpoint that was deleted, to which nothing is sent again.
+    for (index, group) in before.iter().enumerate().skip(1) {
+        let filter = ReplayFilter {
+            endpoint: Some(group.endpoint),
+            event_type: None,
+            error_kind: group.error_kind,
+            since: None,
+            until: None,
+            scope: ReplayScope::Ended(StoredStatus::Failed),
+        };
+        let replay = world.store.create_replay(at(50), id("acme"), filter).await;
+        let replay = replay.expect("it begins");
+        assert_eq!(BoundedCount::Exactly(replay.total as usize), group.count);
+        let step = world.store.step_replay(at(51), replay.id, 99).await;
+        let step = step.expect("it goes on").expect("it is there");
+        assert_eq!(step.replay.status, ReplayStatus::Done);
+        let mut left = before.clone();
+        left.drain(1..=index);
+        assert_eq!(groups(&world, None, 9).await, left);
+    }
+    let waiting = DeliveryFilter {
+        status: Some(StoredStatus::Pending),
+        ..DeliveryFilter::default()
+    };
+    let waiting = world.listed(waiting).await;
+    assert_eq!(waiting.len(), 6, "five again, and one for the first time");
+}
+
+pub(super) async fn dead_letters_belong_to_their_tenant(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    world.add(endpoint(7, "other", &[])).await;
+    a_few(&world).await;
+    let page = PageRequest {
+        limit: 9,
+        before: None,
+    };
+    for (tenant, only) in [
+        ("other", None),
+        ("other", Some(EndpointId(2))),
+        ("nobody", None),
+        ("acme", Some(EndpointId(7))),
+    ] {
+        let found = world.store.dead_groups(id(tenant), only, page).await;
+        assert_eq!(found.expect("a page").items, [], "{tenant} {only:?}");
+    }
+    let deleted = world.store.delete_tenant(at(20), id("acme")).await;
+    deleted.expect("it goes");
+    world.add_tenant("acme").await;
+    assert_eq!(groups(&world, None, 9).await, [], "a later one of that id");
+}
+
+fn tripped(revision: u64) -> Health {
+    Health {
+        revision,
+        trip: Some(StoredTrip {
+            until: at(99),
+            reason: TripReason::FailureRatio,
+            failed_probes: 0,
+        }),
+        ..Health::default()
+    }
+}
+
+async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u128> {
+    let found = world.store.troubled(tenant.map(id), limit).await;
+    let found = found.expect("it reads").into_iter();
+    found.map(|row: EndpointRow| row.endpoint.id.0).collect()
+}
+
+pub(super) async fn endpoints_in_trouble_are_named_newest_first(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    for number in 1..=6 {
+        world.add_endpoint(number).await;
+    }
+    world.add(endpoint(7, "other", &[])).await;
+    let stand = async |number, standing, health| {
+        let store = &world.store;
+        let stood = store.set_standing(at(9), EndpointId(number), standing, None, health);
+        assert_eq!(stood.await, Ok(true));
+    };
+    stand(2, Standing::Paused, None).await;
+    stand(3, Standing::Disabled, None).await;
+    stand(4, Standing::Enabled, Some(tripped(1))).await;
+    stand(5, Standing::Deleted, Some(tripped(1))).await;
+    stand(6, Standing::Paused, Some(tripped(1))).await;
+    stand(7, Standing::Disabled, None).await;
+    let acme = Some("acme");
+    assert_eq!(named(&world, None, 99).await, [7, 6, 4, 3, 2]);
+    assert_eq!(named(&world, acme, 99).await, [6, 4, 3, 2]);
+    assert_eq!(named(&world, acme, 3).await, [6, 4, 3]);
+    assert_eq!(named(&world, Some("other"), 99).await, [7]);
+    assert_eq!(named(&world, Some("nobody"), 99).await, [0; 0]);
+    let mut found = world.store.troubled(None, 3).await.expect("it reads");
+    let read = world.store.endpoint(EndpointId(4)).await;
+    assert_eq!(found.pop(), read.expect("it reads"));
+
+    // Whoever is well again is named no longer.
+    let well = Health {
+        revision: 2,
+        ..Health::default()
+    };
+    stand(2, Standing::Enabled, None).await;
+    stand(4, Standing::Enabled, Some(well)).await;
+    assert_eq!(named(&world, None, 99).await, [7, 6, 3]);
+    let deleted = world.store.delete_tenant(at(20), id("other")).await;
+    deleted.expect("it goes");
+    assert_eq!(named(&world, None, 99).await, [6, 3]);
+}

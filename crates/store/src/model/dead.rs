@@ -1,0 +1,85 @@
+//! Dead letters by endpoint and cause, and endpoints in trouble, in the model.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+
+use super::tables::{Tables, page};
+use crate::dead::rank;
+use crate::{
+    BoundedCount, DeadGroup, DeadGroupKey, DeliveryFilter, EndpointRow, Page, PageRequest,
+    StoredDelivery, StoredStatus,
+};
+
+impl Tables {
+    pub(super) fn dead_groups(
+        &self,
+        tenant: &TenantId,
+        endpoint: Option<EndpointId>,
+        request: PageRequest<DeadGroupKey>,
+    ) -> Page<DeadGroup, DeadGroupKey> {
+        let filter = DeliveryFilter {
+            status: Some(StoredStatus::Failed),
+            endpoint,
+            ..DeliveryFilter::default()
+        };
+        // The key that comes first is the greatest.
+        let place = |(endpoint, kind): DeadGroupKey| (endpoint, Reverse(rank(kind)));
+        let mut groups: BTreeMap<_, Vec<StoredDelivery>> = BTreeMap::new();
+        for stored in self.matching(tenant, &filter) {
+            let key = (stored.delivery.facts().endpoint, stored.error_kind());
+            groups.entry(place(key)).or_default().push(stored);
+        }
+        let rows = groups
+            .into_iter()
+            .rev()
+            .filter_map(|(place, letters)| Some((place, self.group(&letters)?)));
+        let cut = page(
+            rows,
+            PageRequest {
+                limit: request.limit,
+                before: request.before.map(place),
+            },
+        );
+        let last = cut.items.last();
+        let next = last.map(|last| (last.endpoint, last.error_kind));
+        Page {
+            next: cut.next.and(next),
+            items: cut.items,
+        }
+    }
+
+    /// What is said of dead letters, the oldest of which comes first.
+    fn group(&self, letters: &[StoredDelivery]) -> Option<DeadGroup> {
+        let (oldest, newest) = (letters.first()?, letters.last()?);
+        let endpoint = newest.delivery.facts().endpoint;
+        let row = &self.endpoints.get(&endpoint)?.row;
+        Some(DeadGroup {
+            endpoint,
+            url: row.endpoint.url.clone(),
+            standing: row.standing,
+            error_kind: newest.error_kind(),
+            count: BoundedCount::of(letters.len()),
+            newest: newest.clone(),
+            oldest_at: oldest.created_at,
+        })
+    }
+
+    pub(super) fn troubled(&self, tenant: Option<&TenantId>, limit: usize) -> Vec<EndpointRow> {
+        let owner = tenant.map(|tenant| self.owner(tenant));
+        let endpoints = self.endpoints.values().rev();
+        endpoints
+            .filter(|owned| owner.is_none_or(|owner| owner == Some(owned.owner)))
+            .map(|owned| &owned.row)
+            .filter(|row| match row.standing {
+                Standing::Enabled => row.health.trip.is_some(),
+                Standing::Paused | Standing::Disabled => true,
+                Standing::Deleted => false,
+            })
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+}

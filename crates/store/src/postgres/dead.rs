@@ -1,0 +1,262 @@
+//! Dead letters by endpoint and cause.
+//!
+//! Nobody walks through them: the tally knows which endpoints have some, and an index has them by plot and
+//! id, so the next cause of an endpoint is one look away from the last, and so are the oldest and the newest
+//! of a group. Only its count reads more, and that ends at [`MAX_COUNTED`].
+//!
+//! A plot is an endpoint's number and a kind's in one, so that no other index begins like this one: where
+//! several do, a plan may take the wrong one and sort everything it finds. For the same reason rows are
+//! compared and ordered by plot *and* id.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use rustc_hash::FxHashMap;
+use tokio_postgres::Row;
+
+use super::columns::{Id, at, most, word};
+use super::directory::live_tenant;
+use super::fault::Fault;
+use super::link::Link;
+use super::lists::stored;
+use super::walk::endpoint_of;
+use crate::codes::Coded;
+use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_LOOKED_AT, Start, rank};
+use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED, Page, PageRequest};
+
+/// An endpoint that has some.
+struct Place {
+    no: i64,
+    id: EndpointId,
+    url: String,
+    standing: Standing,
+}
+
+/// A group that was found, before it is looked at.
+struct Found<'a> {
+    place: &'a Place,
+    plot: i64,
+    kind: Option<FailureKind>,
+}
+
+/// What is known of a group besides.
+struct Look {
+    newest: DeliveryId,
+    oldest_at: i64,
+    counted: i64,
+}
+
+/// A page of groups, of one endpoint or of all.
+pub(super) async fn dead_groups(
+    link: &Link,
+    tenant: &TenantId,
+    endpoint: Option<EndpointId>,
+    page: PageRequest<DeadGroupKey>,
+) -> Result<Page<DeadGroup, DeadGroupKey>, Fault> {
+    let nothing = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    let tenant_no = live_tenant(link, tenant).await?;
+    let Some(tenant_no) = tenant_no.filter(|_| page.limit > 0) else {
+        return Ok(nothing);
+    };
+    let start = Start::after(page.before, endpoint);
+    let wanted = page.limit.saturating_add(1);
+    let (places, stopped_at) = places(link, tenant_no, start, wanted).await?;
+    let mut found = kinds(link, &places, start).await?;
+    let more = found.len() > page.limit;
+    found.truncate(page.limit);
+    let next = match (more, found.last()) {
+        (true, Some(last)) => Some((last.place.id, last.kind)),
+        (_, _) => stopped_at.map(|endpoint| (endpoint, None)),
+    };
+    let items = groups(link, tenant, tenant_no, &found).await?;
+    Ok(Page { items, next })
+}
+
+/// Endpoints with dead letters, the newest first, and where the search stopped if there may be more.
+async fn places(
+    link: &Link,
+    tenant_no: i64,
+    start: Start,
+    wanted: usize,
+) -> Result<(Vec<Place>, Option<EndpointId>), Fault> {
+    let mut numbers: Vec<i64> = Vec::new();
+    if let Some((first, _)) = start.first {
+        numbers.extend(endpoint_of(link, tenant_no, first).await?);
+    }
+    let mut last = None;
+    if let Some(below) = start.below {
+        let row = link
+            .query_one(
+                &places_sql(),
+                &[
+                    &tenant_no,
+                    &Id(0),
+                    &Id(below.0),
+                    &most(MAX_ENDPOINTS_LOOKED_AT),
+                    &most(wanted),
+                ],
+            )
+            .await?;
+        numbers.extend(row.get::<_, Vec<i64>>(0));
+        last = row.get::<_, Option<Id>>(1).map(|id| EndpointId(id.0));
+    }
+    let rows = link
+        .query(
+            "SELECT no, id, url, standing FROM endpoints WHERE no = ANY($1) ORDER BY id DESC",
+            &[&numbers],
+        )
+        .await?;
+    let places = rows.iter().map(read_place).collect::<Result<Vec<_>, _>>()?;
+    // Each has a group, so these many are more than the page holds; if not, the search goes on after them.
+    let full = places.last().filter(|_| places.len() >= wanted);
+    let stopped_at = full.map(|place| place.id).or(last);
+    Ok((places, stopped_at.filter(|_| start.below.is_some())))
+}
+
+/// Numbers of endpoints that have dead letters, and the last endpoint that was looked at if there may be
+/// more.
+fn places_sql() -> String {
+    let looked = "FROM endpoints WHERE (tenant_no, id) >= ($1, $2) AND (tenant_no, id) < ($1, $3) \
+        ORDER BY tenant_no DESC, id DESC";
+    format!(
+        "SELECT ARRAY(SELECT l.no FROM (SELECT no, tenant_no, id {looked} LIMIT $4) l \
+         WHERE coalesce((SELECT sum(t.dead) FROM tally t WHERE t.endpoint_no = l.no), 0) <> 0 \
+         ORDER BY l.tenant_no DESC, l.id DESC LIMIT $5), \
+         (SELECT id {looked} OFFSET $4 - 1 LIMIT 1)"
+    )
+}
+
+fn read_place(row: &Row) -> Result<Place, Fault> {
+    Ok(Place {
+        no: row.get(0),
+        id: EndpointId(row.get::<_, Id>(1).0),
+        url: row.get(2),
+        standing: word(row, 3)?,
+    })
+}
+
+/// The groups of these endpoints, in order, from where the page begins.
+async fn kinds<'a>(
+    link: &Link,
+    places: &'a [Place],
+    start: Start,
+) -> Result<Vec<Found<'a>>, Fault> {
+    let numbers: Vec<i64> = places.iter().map(|place| place.no).collect();
+    if numbers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for row in link.query(&plots_sql(), &[&numbers]).await? {
+        let place = &places[row.get::<_, i64>(0) as usize - 1];
+        let plot: i64 = row.get(1);
+        let kind = FailureKind::decode(plot % PLOTS);
+        let past = start.first.filter(|(first, _)| *first == place.id);
+        if rank(kind) > past.map_or(FIRST_RANK, |(_, told)| told) {
+            found.push(Found { place, plot, kind });
+        }
+    }
+    Ok(found)
+}
+
+/// How many plots an endpoint has: one for each kind, and the last for those without one.
+const PLOTS: i64 = 16;
+/// The plot of a dead letter `d`, as its index has it.
+const PLOT: &str = "d.endpoint_no * 16 + coalesce(d.kind, 15)";
+/// What lies in the plot `e.plot`, and nothing else.
+const IN_PLOT: &str = ">= (e.plot, '00000000-0000-0000-0000-000000000000'::uuid) AND \
+    (d.endpoint_no * 16 + coalesce(d.kind, 15), d.id) <= (e.plot, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)";
+
+/// The plots of each endpoint in which something lies: the first, the next one after it, and so on.
+fn plots_sql() -> String {
+    format!(
+        "SELECT e.place, f.plot FROM unnest($1::bigint[]) WITH ORDINALITY AS e (no, place) \
+         CROSS JOIN LATERAL (WITH RECURSIVE f (plot) AS (SELECT e.no * {PLOTS} - 1 UNION ALL SELECT \
+         (SELECT {PLOT} FROM ended d WHERE {PLOT} > f.plot AND {PLOT} < e.no * {PLOTS} + {PLOTS} \
+         AND d.status = 3 ORDER BY {PLOT} LIMIT 1) FROM f WHERE f.plot IS NOT NULL) \
+         SELECT f.plot FROM f WHERE f.plot >= e.no * {PLOTS}) f ORDER BY e.place, f.plot"
+    )
+}
+
+/// What there is to say of each group.
+fn groups_sql() -> String {
+    let lying = |columns: &str, order: &str, limit: &str| {
+        format!(
+            "SELECT {columns} FROM ended d WHERE ({PLOT}, d.id) {IN_PLOT} AND d.status = 3 \
+             ORDER BY {PLOT} {order}, d.id {order} LIMIT {limit}"
+        )
+    };
+    let newest = lying("d.id", "DESC", "1");
+    let oldest = lying("d.created_at", "ASC", "1");
+    let counted = lying("1", "ASC", "$2");
+    format!(
+        "SELECT e.place, n.id, o.created_at, (SELECT count(*) FROM ({counted}) c) \
+         FROM unnest($1::bigint[]) WITH ORDINALITY AS e (plot, place) \
+         CROSS JOIN LATERAL ({newest}) n CROSS JOIN LATERAL ({oldest}) o"
+    )
+}
+
+/// Looks at groups. One that has gone meanwhile is left out.
+async fn groups(
+    link: &Link,
+    tenant: &TenantId,
+    tenant_no: i64,
+    found: &[Found<'_>],
+) -> Result<Vec<DeadGroup>, Fault> {
+    let plots: Vec<i64> = found.iter().map(|found| found.plot).collect();
+    if plots.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = link
+        .query(&groups_sql(), &[&plots, &most(MAX_COUNTED + 1)])
+        .await?;
+    let looks: FxHashMap<usize, Look> = rows
+        .iter()
+        .map(|row| {
+            let look = Look {
+                newest: DeliveryId(row.get::<_, Id>(1).0),
+                oldest_at: row.get(2),
+                counted: row.get(3),
+            };
+            (row.get::<_, i64>(0) as usize - 1, look)
+        })
+        .collect();
+    let ids: Vec<DeliveryId> = looks.values().map(|look| look.newest).collect();
+    let mut newest: FxHashMap<DeliveryId, _> = stored(link, tenant, tenant_no, &ids)
+        .await?
+        .into_iter()
+        .map(|stored| (stored.delivery.id(), stored))
+        .collect();
+    let told = found.iter().enumerate().filter_map(|(index, found)| {
+        let look = looks.get(&index)?;
+        Some(DeadGroup {
+            endpoint: found.place.id,
+            url: found.place.url.clone(),
+            standing: found.place.standing,
+            error_kind: found.kind,
+            count: BoundedCount::of(look.counted as usize),
+            newest: newest.remove(&look.newest)?,
+            oldest_at: at(look.oldest_at),
+        })
+    });
+    Ok(told.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_plot_and_so_have_those_without() {
+        for kind in FailureKind::ALL {
+            assert!(kind.code() < PLOTS - 1);
+        }
+        assert_eq!(FailureKind::decode(PLOTS - 1), None);
+        let own = format!("coalesce(d.kind, {})", PLOTS - 1);
+        assert!(PLOT.ends_with(&own) && PLOT.contains(&format!("* {PLOTS} +")));
+        let index = include_str!("second.sql").contains(&PLOT.replace("d.", ""));
+        assert!(index, "the index is not by plot");
+    }
+}

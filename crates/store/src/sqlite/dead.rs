@@ -1,0 +1,246 @@
+//! Dead letters by endpoint and cause.
+//!
+//! Nobody walks through them: the index has them by endpoint and kind, so the next cause of an endpoint is
+//! one look away from the last, and so are the oldest and the newest of a group. Only its count reads
+//! more, and that ends at [`MAX_COUNTED`].
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::codes::Code;
+use super::directory::live_tenant;
+use super::keys::{Key, id_bytes, most};
+use super::lists::{Wanted, wanted_at};
+use super::rows::endpoint_id;
+use crate::codes::Coded;
+use crate::dead::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_LOOKED_AT, Start, rank};
+use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED, Page, PageRequest};
+
+/// The dead letters `d` of an endpoint.
+const DEAD: &str = "deliveries d INDEXED BY dead_by_kind WHERE d.endpoint_no = ?1 AND d.status = 3";
+
+/// An endpoint that may have some.
+struct Place {
+    no: i64,
+    id: EndpointId,
+    url: String,
+    standing: Standing,
+}
+
+const PLACE: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
+
+fn read_place(row: &Row<'_>) -> rusqlite::Result<Place> {
+    Ok(Place {
+        no: row.get(0)?,
+        id: endpoint_id(row, 1)?,
+        url: row.get(2)?,
+        standing: row.get::<_, Code<Standing>>(3)?.0,
+    })
+}
+
+/// A page being filled.
+struct Filling<'a> {
+    conn: &'a Connection,
+    tenant_no: i64,
+    limit: usize,
+    groups: Vec<DeadGroup>,
+}
+
+/// A page of groups, of one endpoint or of all.
+pub(super) fn dead_groups(
+    conn: &Connection,
+    tenant: &TenantId,
+    endpoint: Option<EndpointId>,
+    page: PageRequest<DeadGroupKey>,
+) -> rusqlite::Result<Page<DeadGroup, DeadGroupKey>> {
+    let tenant_no = live_tenant(conn, tenant)?;
+    let Some(tenant_no) = tenant_no.filter(|_| page.limit > 0) else {
+        return Ok(Page {
+            items: Vec::new(),
+            next: None,
+        });
+    };
+    let mut filling = Filling {
+        conn,
+        tenant_no,
+        limit: page.limit,
+        groups: Vec::new(),
+    };
+    let next = filling.fill(Start::after(page.before, endpoint))?;
+    Ok(Page {
+        items: filling.groups,
+        next,
+    })
+}
+
+impl Filling<'_> {
+    /// Fills the page, and says where the next one begins, if there may be one.
+    fn fill(&mut self, start: Start) -> rusqlite::Result<Option<DeadGroupKey>> {
+        if let Some((endpoint, past)) = start.first {
+            let found = self
+                .conn
+                .prepare_cached(&format!("{PLACE} AND id = ?2"))?
+                .query_row((self.tenant_no, id_bytes(endpoint.0)), read_place)
+                .optional()?;
+            if let Some(place) = found
+                && !self.take(&place, past)?
+            {
+                return Ok(self.last());
+            }
+        }
+        let Some(below) = start.below else {
+            return Ok(None);
+        };
+        let conn = self.conn;
+        let mut statement =
+            conn.prepare_cached(&format!("{PLACE} AND id < ?2 ORDER BY id DESC LIMIT ?3"))?;
+        let limit = most(MAX_ENDPOINTS_LOOKED_AT);
+        let places = statement.query_map((self.tenant_no, id_bytes(below.0), limit), read_place)?;
+        let mut looked_at = 0;
+        let mut last = None;
+        for place in places {
+            let place = place?;
+            if !self.take(&place, FIRST_RANK)? {
+                return Ok(self.last());
+            }
+            looked_at += 1;
+            last = Some((place.id, None));
+        }
+        Ok(last.filter(|_| looked_at >= MAX_ENDPOINTS_LOOKED_AT))
+    }
+
+    /// Takes the groups of an endpoint past a cause. Says false if the page is full and there are more.
+    fn take(&mut self, place: &Place, mut past: i16) -> rusqlite::Result<bool> {
+        while let Some(kind) = next_kind(self.conn, place.no, past)? {
+            if self.groups.len() == self.limit {
+                return Ok(false);
+            }
+            self.groups
+                .extend(group(self.conn, self.tenant_no, place, kind)?);
+            past = rank(kind);
+        }
+        Ok(true)
+    }
+
+    fn last(&self) -> Option<DeadGroupKey> {
+        let last = self.groups.last()?;
+        Some((last.endpoint, last.error_kind))
+    }
+}
+
+/// The next kind of which an endpoint has dead letters.
+fn next_kind(
+    conn: &Connection,
+    endpoint_no: i64,
+    past: i16,
+) -> rusqlite::Result<Option<Option<FailureKind>>> {
+    if past == LAST_RANK {
+        return Ok(None);
+    }
+    let next = conn
+        .prepare_cached(&next_kind_sql())?
+        .query_row((endpoint_no, past), |row| {
+            row.get::<_, Code<FailureKind>>(0)
+        })
+        .optional()?;
+    if let Some(Code(kind)) = next {
+        return Ok(Some(Some(kind)));
+    }
+    let without = edge(conn, endpoint_no, None, "ASC")?;
+    Ok(without.map(|_| None))
+}
+
+fn next_kind_sql() -> String {
+    format!("SELECT d.kind FROM {DEAD} AND d.kind > ?2 ORDER BY d.kind LIMIT 1")
+}
+
+/// The oldest or the newest of a group.
+fn edge(
+    conn: &Connection,
+    endpoint_no: i64,
+    kind: Option<FailureKind>,
+    order: &str,
+) -> rusqlite::Result<Option<Key>> {
+    conn.prepare_cached(&edge_sql(order))?
+        .query_row((endpoint_no, kind.map(Coded::code)), |row| row.get(0))
+        .optional()
+}
+
+fn edge_sql(order: &str) -> String {
+    format!("SELECT d.key FROM {DEAD} AND d.kind IS ?2 ORDER BY d.key {order} LIMIT 1")
+}
+
+fn count_sql() -> String {
+    format!("SELECT count(*) FROM (SELECT 1 FROM {DEAD} AND d.kind IS ?2 LIMIT ?3)")
+}
+
+fn group(
+    conn: &Connection,
+    tenant_no: i64,
+    place: &Place,
+    error_kind: Option<FailureKind>,
+) -> rusqlite::Result<Option<DeadGroup>> {
+    let wanted = Wanted {
+        tenant_no,
+        ..Wanted::default()
+    };
+    let edge_at = |order| match edge(conn, place.no, error_kind, order)? {
+        Some(key) => wanted_at(conn, key, &wanted),
+        None => Ok(None),
+    };
+    let (Some(oldest), Some(newest)) = (edge_at("ASC")?, edge_at("DESC")?) else {
+        return Ok(None);
+    };
+    let kind = error_kind.map(Coded::code);
+    let counted: i64 = conn
+        .prepare_cached(&count_sql())?
+        .query_row((place.no, kind, most(MAX_COUNTED + 1)), |row| row.get(0))?;
+    Ok(Some(DeadGroup {
+        endpoint: place.id,
+        url: place.url.clone(),
+        standing: place.standing,
+        error_kind,
+        count: BoundedCount::of(counted as usize),
+        newest,
+        oldest_at: oldest.created_at,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::schema::STEPS;
+
+    /// Every statement searches the index by all that it is told, so what it reads does not depend on how
+    /// many dead letters there are.
+    #[test]
+    fn nothing_walks_through_dead_letters() {
+        let conn = Connection::open_in_memory().expect("memory");
+        for step in STEPS {
+            conn.execute_batch(step).expect("a step");
+        }
+        let by_kind = "SEARCH d USING COVERING INDEX dead_by_kind (endpoint_no=? AND kind=?)";
+        let past_kind = "SEARCH d USING COVERING INDEX dead_by_kind (endpoint_no=? AND kind>?)";
+        for (sql, expected) in [
+            (next_kind_sql(), past_kind),
+            (edge_sql("ASC"), by_kind),
+            (edge_sql("DESC"), by_kind),
+            (count_sql(), by_kind),
+        ] {
+            let mut told = conn
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+                .expect("a plan");
+            let given = vec![0_i64; told.parameter_count()];
+            let plan: Vec<String> = told
+                .query_map(rusqlite::params_from_iter(given), |row| row.get(3))
+                .expect("it is told")
+                .collect::<Result<_, _>>()
+                .expect("words");
+            assert!(plan.iter().any(|line| line == expected), "{sql}: {plan:?}");
+            let sorts = plan.iter().any(|line| line.contains("TEMP B-TREE"));
+            assert!(!sorts, "{sql}: {plan:?}");
+        }
+    }
+}
