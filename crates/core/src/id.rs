@@ -7,6 +7,7 @@
 //! characters whose order is the id's order.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -117,11 +118,31 @@ fn decode(text: &str, prefix: &'static str) -> Result<u128, IdError> {
     Ok(value)
 }
 
+/// The least and the greatest value whose text begins with `text`, of which at least one character stands
+/// after the prefix.
+fn decode_beginning(text: &str, prefix: &'static str) -> Result<RangeInclusive<u128>, IdError> {
+    let given = text.len().saturating_sub(prefix.len() + 1);
+    if !(1..=ENCODED_CHARS).contains(&given) {
+        return Err(IdError { prefix });
+    }
+    let filled = |digit: &str| format!("{text}{}", digit.repeat(ENCODED_CHARS - given));
+    Ok(decode(&filled("0"), prefix)?..=decode(&filled("z"), prefix)?)
+}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u128);
+
+        impl $name {
+            /// The ids whose text begins with this: from the least there can be to the greatest. At least
+            /// one character must stand after the prefix.
+            pub fn beginning(text: &str) -> Result<RangeInclusive<$name>, IdError> {
+                let (least, greatest) = decode_beginning(text, $prefix)?.into_inner();
+                Ok($name(least)..=$name(greatest))
+            }
+        }
 
         impl From<u128> for $name {
             fn from(value: u128) -> Self {
@@ -282,12 +303,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_beginning_that_no_id_has_is_refused() {
+        let long = format!("{}0", EventId(7));
+        for text in [
+            "", "evt", "evt_", "dlv_01", "evt_8", "evt_u", "evt_é", "evtß1", &long,
+        ] {
+            assert!(EventId::beginning(text).is_err(), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn text_keeps_value_and_order(a: u128, b: u128) {
             let (a, b) = (EventId(a), EventId(b));
             prop_assert_eq!(a.to_string().parse(), Ok(a));
             prop_assert_eq!(a.to_string().cmp(&b.to_string()), a.cmp(&b));
+        }
+
+        #[test]
+        fn a_beginning_means_just_those_that_begin_so(a: u128, b: u128, chars in 1usize..=26) {
+            let (a, b) = (EventId(a), EventId(b));
+            let text = a.to_string();
+            let beginning = &text[..4 + chars];
+            let meant = EventId::beginning(beginning).expect("a beginning");
+            prop_assert!(meant.contains(&a));
+            prop_assert_eq!(meant.contains(&b), b.to_string().starts_with(beginning));
+            let next = EventId(meant.end().0.saturating_add(1));
+            prop_assert!(next == *meant.end() || !next.to_string().starts_with(beginning));
         }
     }
 }

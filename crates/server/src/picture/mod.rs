@@ -4,6 +4,7 @@
 //! else's business, be it a command, an HTTP answer or a page. Charts exist twice: for a terminal,
 //! with ANSI styles that a printer may strip, and as SVG that needs nothing beside itself.
 
+pub mod journey;
 pub mod outage;
 pub mod scale;
 pub mod series;

@@ -5,6 +5,7 @@ mod dead_letters;
 mod deliveries;
 mod events;
 mod figures;
+mod ids;
 mod kit;
 mod refusals;
 mod replays;

@@ -6,11 +6,12 @@
     reason = "tests call the server as its callers do, and are its receivers"
 )]
 
+mod deliveries;
 mod doors;
 mod endpoints;
 #[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
 mod overview;
-#[allow(dead_code, reason = "the tests of further pages use the rest")]
+mod replays;
 mod seen;
 mod skeleton;

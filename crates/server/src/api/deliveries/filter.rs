@@ -5,12 +5,15 @@ use posthaste_core::delivery::Status;
 use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
 
 use super::super::paging::Query;
+use super::named::Named;
 
 /// Which deliveries a query asks for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// Shown with this status.
     pub(super) status: Option<Status>,
+    /// Named by the text of an id.
+    pub(super) named: Option<Named>,
     /// What the store can look for.
     pub(super) filter: DeliveryFilter,
 }
@@ -25,6 +28,7 @@ impl Wanted {
             }
             status
         });
+        let named = query.parsed("id");
         let filter = DeliveryFilter {
             status: status.and_then(stored_status),
             endpoint: query.parsed("endpoint"),
@@ -43,7 +47,17 @@ impl Wanted {
             since: query.parsed("since"),
             until: query.parsed("until"),
         };
-        Wanted { status, filter }
+        Wanted {
+            status,
+            named,
+            filter,
+        }
+    }
+
+    /// Whether a delivery is meant, its status aside.
+    pub(super) fn means(&self, stored: &StoredDelivery) -> bool {
+        let is_named = self.named.as_ref().is_none_or(|named| named.names(stored));
+        is_named && matches(&self.filter, stored)
     }
 }
 
@@ -79,7 +93,7 @@ fn one_of<const N: usize>(names: [&'static str; N]) -> String {
     format!("must be one of {}", names.join(", "))
 }
 
-fn stored_status(status: Status) -> Option<StoredStatus> {
+pub(super) fn stored_status(status: Status) -> Option<StoredStatus> {
     match status {
         Status::Pending => Some(StoredStatus::Pending),
         Status::Retrying => Some(StoredStatus::Retrying),
@@ -91,7 +105,7 @@ fn stored_status(status: Status) -> Option<StoredStatus> {
     }
 }
 
-/// Whether a delivery is meant, its status aside.
+/// Whether a delivery matches what the store can look for, its status aside.
 pub(super) fn matches(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
     fn fits<T: PartialEq>(wanted: &Option<T>, is: &T) -> bool {
         wanted.as_ref().is_none_or(|wanted| wanted == is)

@@ -1,6 +1,7 @@
 //! Deliveries: looked at, tried again, called off.
 
 mod filter;
+mod named;
 mod policies;
 mod schema;
 
@@ -18,7 +19,7 @@ use super::delivery_view::{DeliveryView, status_now};
 use super::paging;
 use super::problem::{Noun, Problem};
 use crate::engine::Cancelled;
-use filter::{Wanted, matches};
+use filter::Wanted;
 
 pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
@@ -37,12 +38,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant;
     let mut found = match wanted.status {
         Some(Status::InProgress) => in_flight(app, &tenant.id, &wanted, page).await?,
-        Some(_) | None => {
-            let filter = wanted.filter.clone();
-            app.store
-                .deliveries(tenant.id.clone(), filter, page)
-                .await?
-        }
+        Some(_) | None => stored(app, &tenant.id, &wanted, page).await?,
     };
     let aloft = app.switchboard.aloft(&found.items).await;
     let is_aloft = |item: &StoredDelivery| aloft.contains(&item.delivery.id());
@@ -60,6 +56,20 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
         let facts = item.delivery.facts();
         DeliveryView::brief(&item, is_aloft(&item), policies.of(facts.endpoint))
     }))
+}
+
+/// Deliveries as the store has them.
+async fn stored(
+    app: &App,
+    tenant: &TenantId,
+    wanted: &Wanted,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    if let Some(named) = &wanted.named {
+        return named::find(app, tenant, named, &wanted.filter, page).await;
+    }
+    let filter = wanted.filter.clone();
+    Ok(app.store.deliveries(tenant.clone(), filter, page).await?)
 }
 
 /// Deliveries that are being sent. Only the engines know which, and they know everybody's: so the page
@@ -81,7 +91,7 @@ async fn in_flight(
             let Some((stored, _)) = found.await? else {
                 continue;
             };
-            if !matches(&wanted.filter, &stored) {
+            if !wanted.means(&stored) {
                 continue;
             }
             if items.len() == page.limit {

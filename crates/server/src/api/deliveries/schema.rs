@@ -41,6 +41,11 @@ pub(crate) static GROUP: Group = Group {
                     about: "Only of this event.",
                     shape: || json!({"type": "string"}),
                 },
+                Parameter {
+                    name: "id",
+                    about: "Only those of this id: a delivery's, an event's or an endpoint's; or the beginning of a delivery's or an event's, of at least 4 characters after the prefix.",
+                    shape: || json!({"type": "string"}),
+                },
                 EVENT_TYPE,
                 Parameter {
                     name: "error_kind",

@@ -1,13 +1,20 @@
 //! Every page, and what can be done on it.
 
+mod addresses;
 mod audit;
+mod dead_letters;
+mod deliveries;
+mod delivery;
 mod endpoint;
 mod endpoints;
+mod events;
 mod figures;
 mod find;
 mod lab;
 mod overview;
+mod replays;
 mod tenants;
+mod typed;
 
 use std::pin::Pin;
 
@@ -55,10 +62,23 @@ static PAGES: &[&[At<Show>]] = &[
     lab::PAGES,
     tenants::PAGES,
     audit::PAGES,
+    deliveries::PAGES,
+    delivery::PAGES,
+    events::PAGES,
+    dead_letters::PAGES,
+    replays::PAGES,
 ];
 
 /// Everything that can be done.
-static ACTIONS: &[&[At<Act>]] = &[overview::ACTIONS, endpoint::ACTIONS, tenants::ACTIONS];
+static ACTIONS: &[&[At<Act>]] = &[
+    overview::ACTIONS,
+    endpoint::ACTIONS,
+    tenants::ACTIONS,
+    deliveries::ACTIONS,
+    delivery::ACTIONS,
+    dead_letters::ACTIONS,
+    replays::ACTIONS,
+];
 
 /// What a path led to: what is there, and the names in the path.
 type Found<T> = Option<(T, Vec<(&'static str, String)>)>;

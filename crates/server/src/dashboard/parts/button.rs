@@ -21,8 +21,15 @@ pub(in crate::dashboard) fn copied(text: &str, what: &str) -> Markup {
     html! {
         span.copied {
             code { (text) }
-            // Shown by the script, which it needs.
-            button.copy type="button" data-copy=(text) hidden { "Copy" span.unseen { " " (what) } }
+            (copy(text, what))
         }
+    }
+}
+
+/// The button alone, for a text that stands elsewhere.
+pub(in crate::dashboard) fn copy(text: &str, what: &str) -> Markup {
+    html! {
+        // Shown by the script, which it needs.
+        button.copy type="button" data-copy=(text) hidden { "Copy" span.unseen { " " (what) } }
     }
 }

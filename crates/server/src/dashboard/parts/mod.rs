@@ -8,7 +8,7 @@ mod status;
 mod table;
 mod time;
 
-pub(super) use button::{act, copied};
+pub(super) use button::{act, copied, copy};
 pub(super) use field::{Field, Wrong};
 pub(super) use policy::Explained;
 pub(super) use status::{Mood, badge, delivery_badge, in_words};

@@ -82,6 +82,12 @@ pub(super) static DELIVERIES: &[Action] = &[
             query("endpoint", "endpoint", Kind::Text, "To this endpoint"),
             query("event", "event", Kind::Text, "Of this event"),
             query(
+                "id",
+                "id",
+                Kind::Text,
+                "Of this id, or of what begins so: dlv_…, evt_…, ep_…",
+            ),
+            query(
                 "event-type",
                 "event_type",
                 Kind::Text,

@@ -1,0 +1,253 @@
+//! Deliveries by the text of an id.
+//!
+//! An id is known whole, or only how it begins: a log cut it off, or somebody reads it out on the
+//! telephone. Ids grow with time, so a beginning is a range of ids, and what lies in it is found without
+//! looking at the rest. How many events may begin alike is bounded; who asks is then told to say more.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use posthaste_core::id::{
+    DeliveryId, EndpointId, EventId, TenantId, first_moment, id_of, moment_of,
+};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery};
+
+use super::super::App;
+use super::super::problem::Problem;
+use super::filter::matches;
+
+/// How many characters after the prefix must be known.
+pub(super) const MIN_CHARS: usize = 4;
+/// How many events may begin alike.
+const MAX_EVENTS: usize = 50;
+
+/// What the text of an id names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// These deliveries.
+    Deliveries(RangeInclusive<DeliveryId>),
+    /// The deliveries of these events.
+    Events(RangeInclusive<EventId>),
+    /// The deliveries to this endpoint.
+    Endpoint(EndpointId),
+}
+
+/// Why a text names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be an id (dlv_…, evt_…, ep_…), or the beginning of a delivery's or an event's: at least \
+     {MIN_CHARS} characters after the prefix"
+)]
+pub(super) struct NamedError;
+
+impl FromStr for Named {
+    type Err = NamedError;
+
+    fn from_str(text: &str) -> Result<Named, NamedError> {
+        let (prefix, rest) = text.split_once('_').ok_or(NamedError)?;
+        if rest.len() < MIN_CHARS {
+            return Err(NamedError);
+        }
+        let named = match prefix {
+            "dlv" => DeliveryId::beginning(text).map(Named::Deliveries),
+            "evt" => EventId::beginning(text).map(Named::Events),
+            "ep" => text.parse().map(Named::Endpoint),
+            _ => return Err(NamedError),
+        };
+        named.map_err(|_| NamedError)
+    }
+}
+
+impl Named {
+    /// Whether it names this delivery.
+    pub(super) fn names(&self, stored: &StoredDelivery) -> bool {
+        let facts = stored.delivery.facts();
+        match self {
+            Named::Deliveries(ids) => ids.contains(&facts.id),
+            Named::Events(ids) => ids.contains(&facts.event),
+            Named::Endpoint(id) => facts.endpoint == *id,
+        }
+    }
+}
+
+/// The deliveries that are named and match the filter, a page of them.
+pub(super) async fn find(
+    app: &App,
+    tenant: &TenantId,
+    named: &Named,
+    filter: &DeliveryFilter,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    match named {
+        Named::Deliveries(ids) if ids.start() == ids.end() => {
+            let found = app.store.delivery(tenant.clone(), *ids.start()).await?;
+            let items = found.map(|(stored, _)| stored).into_iter();
+            let is_meant = |stored: &StoredDelivery| {
+                let is_below = page.before.is_none_or(|it| stored.delivery.id() < it);
+                is_below && has_status(filter, stored) && matches(filter, stored)
+            };
+            Ok(Page {
+                items: items.filter(is_meant).collect(),
+                next: None,
+            })
+        }
+        Named::Deliveries(ids) => among(app, tenant, ids, filter, page).await,
+        Named::Events(ids) => {
+            let events = events(app, tenant, ids).await?;
+            of_events(app, tenant, &events, filter, page).await
+        }
+        Named::Endpoint(id) => {
+            if filter.endpoint.is_some_and(|wanted| wanted != *id) {
+                return Ok(nothing());
+            }
+            let filter = DeliveryFilter {
+                endpoint: Some(*id),
+                ..filter.clone()
+            };
+            Ok(app.store.deliveries(tenant.clone(), filter, page).await?)
+        }
+    }
+}
+
+fn nothing() -> Page<StoredDelivery, DeliveryId> {
+    Page {
+        items: Vec::new(),
+        next: None,
+    }
+}
+
+fn has_status(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
+    let status = stored.shown_status();
+    filter
+        .status
+        .is_none_or(|wanted| super::filter::stored_status(status) == Some(wanted))
+}
+
+/// Deliveries of a range: the list is entered at its end and left at its beginning.
+async fn among(
+    app: &App,
+    tenant: &TenantId,
+    ids: &RangeInclusive<DeliveryId>,
+    filter: &DeliveryFilter,
+    mut page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    let end = just_past(ids.end().0).map(DeliveryId);
+    page.before = match (page.before, end) {
+        (Some(before), Some(end)) => Some(before.min(end)),
+        (before, end) => before.or(end),
+    };
+    let found = app.store.deliveries(tenant.clone(), filter.clone(), page);
+    let mut found = found.await?;
+    found
+        .items
+        .retain(|item| ids.contains(&item.delivery.facts().id));
+    found.next = found.next.filter(|next| next > ids.start());
+    Ok(found)
+}
+
+/// The events of a range, if they are few.
+async fn events(
+    app: &App,
+    tenant: &TenantId,
+    ids: &RangeInclusive<EventId>,
+) -> Result<Vec<EventId>, Problem> {
+    if ids.start() == ids.end() {
+        return Ok(vec![*ids.start()]);
+    }
+    let page = PageRequest {
+        limit: MAX_EVENTS + 1,
+        before: just_past(ids.end().0).map(EventId),
+    };
+    let filter = EventFilter::default();
+    let found = app.store.events(tenant.clone(), filter, page).await?;
+    let events = found.items.iter().map(|stored| stored.event.id);
+    let events: Vec<EventId> = events.filter(|id| ids.contains(id)).collect();
+    if events.len() > MAX_EVENTS {
+        let message = format!("is how more than {MAX_EVENTS} events begin; give more of it");
+        return Err(Problem::invalid_field("id", message));
+    }
+    Ok(events)
+}
+
+/// Deliveries of a few events, the newest first.
+async fn of_events(
+    app: &App,
+    tenant: &TenantId,
+    events: &[EventId],
+    filter: &DeliveryFilter,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    let mut items: Vec<StoredDelivery> = Vec::new();
+    let mut has_more = false;
+    let is_meant = |event: &EventId| filter.event.is_none_or(|wanted| wanted == *event);
+    for event in events.iter().copied().filter(is_meant) {
+        let filter = DeliveryFilter {
+            event: Some(event),
+            ..filter.clone()
+        };
+        let found = app.store.deliveries(tenant.clone(), filter, page).await?;
+        has_more |= found.next.is_some();
+        items.extend(found.items);
+    }
+    items.sort_unstable_by_key(|item| std::cmp::Reverse(item.delivery.id()));
+    has_more |= items.len() > page.limit;
+    items.truncate(page.limit);
+    let last = items.last().map(|last| last.delivery.id());
+    Ok(Page {
+        items,
+        next: last.filter(|_| has_more),
+    })
+}
+
+/// The least id of the moment after an id's own: stores may keep the moment of an id and no more. There is
+/// none after the last.
+fn just_past(id: u128) -> Option<u128> {
+    let moment = moment_of(id) + 1;
+    // One millisecond is as many moments as its count has values.
+    let end = first_moment(Timestamp(u64::MAX)) | (first_moment(Timestamp(1)) - 1);
+    (moment <= end).then(|| id_of(moment, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_names_what_its_prefix_says() {
+        let whole = DeliveryId(42);
+        assert_eq!(
+            whole.to_string().parse(),
+            Ok(Named::Deliveries(whole..=whole))
+        );
+        let Ok(Named::Events(ids)) = "evt_01jd".parse() else {
+            panic!("events");
+        };
+        assert!(ids.start() < ids.end());
+        let endpoint = EndpointId(7);
+        assert_eq!(endpoint.to_string().parse(), Ok(Named::Endpoint(endpoint)));
+        for text in [
+            "",
+            "01jd",
+            "dlv_",
+            "dlv_01j",
+            "ep_01jd2k",
+            "key_01jd",
+            "evt_ab!d",
+        ] {
+            assert_eq!(text.parse::<Named>(), Err(NamedError), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_just_past_an_id_is_of_a_later_moment_and_the_least_of_it() {
+        let id = id_of(first_moment(Timestamp(5_000)) + 3, u64::MAX);
+        let past = just_past(id).expect("there is one");
+        assert_eq!(moment_of(past), moment_of(id) + 1);
+        assert_eq!(past as u64, 0);
+        let end = id_of(first_moment(Timestamp(5_000)) + 4_095, 0);
+        let next = just_past(end).expect("there is one");
+        assert_eq!(moment_of(next), first_moment(Timestamp(5_001)));
+        assert_eq!(just_past(u128::MAX), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Whether a failure can be mended, by whom, and how: what a support engineer says on the telephone.
+
+use posthaste_core::classify::FailureKind;
+
+use crate::dashboard::pages::addresses::Standing;
+
+/// Who has to do something before sending again helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mender {
+    /// Nobody: it can be sent again now.
+    Nobody,
+    /// Whoever runs the endpoint's settings here.
+    Here,
+    /// Whoever runs the receiver.
+    Receiver,
+    /// Nobody can.
+    Lost,
+}
+
+impl Mender {
+    /// Whether it can be mended, in words.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Mender::Nobody => "Yes: it can be replayed now.",
+            Mender::Here => "Yes, here:",
+            Mender::Receiver => "Yes, by whoever runs the receiver:",
+            Mender::Lost => "No:",
+        }
+    }
+}
+
+/// Who can mend it, and how.
+pub(super) fn advice(
+    kind: Option<FailureKind>,
+    status: Option<u16>,
+    standing: Standing,
+) -> (Mender, &'static str) {
+    match standing {
+        Standing::Unknown => {
+            return (
+                Mender::Lost,
+                "the endpoint was deleted, and these cannot be sent any more.",
+            );
+        }
+        Standing::Disabled => {
+            return (
+                Mender::Here,
+                "the endpoint is disabled. Mend what disabled it, enable it, then replay.",
+            );
+        }
+        Standing::Enabled | Standing::Paused => {}
+    }
+    match kind {
+        Some(FailureKind::Http) => on_status(status),
+        Some(FailureKind::Timeout) => (
+            Mender::Receiver,
+            "it took too long to answer. It should answer first and work afterwards; or the endpoint is given more time.",
+        ),
+        Some(FailureKind::Dns) => (
+            Mender::Here,
+            "the host's name was not found. Check how the URL is written, and the name's DNS records.",
+        ),
+        Some(FailureKind::Tls) => (
+            Mender::Receiver,
+            "no secure connection came about. Its certificate may have expired, be for another name, or be signed by nobody known.",
+        ),
+        Some(FailureKind::Connection) => (
+            Mender::Receiver,
+            "nobody took the connection, or it broke off. Check that the receiver runs and that its firewall lets us in.",
+        ),
+        Some(FailureKind::Validation) => (
+            Mender::Here,
+            "the address may not be called. Change the URL to one that is public and uses https.",
+        ),
+        Some(FailureKind::WebhookDisabled) => (
+            Mender::Nobody,
+            "The endpoint was disabled then and takes part again.",
+        ),
+        Some(FailureKind::Unknown) | None => (
+            Mender::Receiver,
+            "what went wrong is not known. Look at the attempts of one of them.",
+        ),
+    }
+}
+
+/// What an answer asks for.
+fn on_status(status: Option<u16>) -> (Mender, &'static str) {
+    match status {
+        Some(300..=399) => (
+            Mender::Here,
+            "the receiver has moved, and nobody follows it there. Change the URL to where it is now.",
+        ),
+        Some(401 | 403 | 407) => (
+            Mender::Receiver,
+            "it refuses our credentials. Check the secret or token it expects, and what stands before it.",
+        ),
+        Some(404 | 405 | 410) => (
+            Mender::Here,
+            "nothing takes this at that address. Check the path in the URL.",
+        ),
+        Some(413) => (Mender::Receiver, "the payload is too large for it."),
+        Some(429) => (
+            Mender::Here,
+            "it asks to be sent less. Lower the endpoint's rate, then replay.",
+        ),
+        Some(400..=499) => (
+            Mender::Receiver,
+            "it refuses the content. Its answer may say why; the same will be refused again until it changes.",
+        ),
+        Some(500..=599) => (
+            Mender::Receiver,
+            "it had a fault of its own. Once that is mended, replay.",
+        ),
+        Some(_) | None => (
+            Mender::Receiver,
+            "it did not answer 2xx. Look at the attempts of one of them.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_the_endpoint_stands_comes_before_what_went_wrong() {
+        let http = Some(FailureKind::Http);
+        assert_eq!(advice(http, Some(503), Standing::Unknown).0, Mender::Lost);
+        let (mender, words) = advice(http, Some(503), Standing::Disabled);
+        assert_eq!(mender, Mender::Here);
+        assert!(words.contains("enable it"), "{words}");
+        let disabled = Some(FailureKind::WebhookDisabled);
+        assert_eq!(advice(disabled, None, Standing::Enabled).0, Mender::Nobody);
+    }
+
+    #[test]
+    fn each_cause_has_its_own_advice() {
+        let on = |kind, status| advice(Some(kind), status, Standing::Enabled).1;
+        assert!(on(FailureKind::Http, Some(401)).contains("credentials"));
+        assert!(on(FailureKind::Http, Some(404)).contains("path"));
+        assert!(on(FailureKind::Http, Some(429)).contains("rate"));
+        assert!(on(FailureKind::Http, Some(302)).contains("moved"));
+        assert!(on(FailureKind::Http, Some(500)).contains("fault of its own"));
+        let all = FailureKind::ALL.map(|kind| on(kind, None));
+        let different: std::collections::BTreeSet<&str> = all.into_iter().collect();
+        assert_eq!(different.len(), FailureKind::ALL.len());
+    }
+}

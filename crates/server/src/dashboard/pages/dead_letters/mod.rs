@@ -1,0 +1,306 @@
+//! Dead letters: which failed, where, why, how often, and whether that can be mended.
+//!
+//! They stand in groups, by endpoint and cause, since what is mended is a cause and not a delivery. A group
+//! is replayed as a whole, looked into to replay some, or shown to the customer by a link.
+
+mod advice;
+
+use maud::{Markup, html};
+use posthaste_core::classify::FailureKind;
+use serde::Deserialize;
+use serde_json::json;
+
+use self::advice::advice;
+use super::addresses::{Addresses, Standing};
+use super::delivery::shape::Delivery;
+use super::delivery::words;
+use super::replays::shape::{Progress, Replay};
+use super::{Act, At, Reach, Show, at, replays};
+use crate::api::problem::Problem;
+use crate::api::route::Verb;
+use crate::dashboard::form::Form;
+use crate::dashboard::layout::csrf;
+use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::parts::{Listed, Mood, badge, copied, empty, pager, time};
+use crate::dashboard::visit::{Visit, query_of};
+use crate::picture::words::count;
+
+/// How many groups stand on a page.
+const PER_PAGE: usize = 25;
+/// Among so many of the newest replays, those that run are shown.
+const REPLAYS_LOOKED_AT: usize = 10;
+/// How long a link for a customer may lead here.
+const LINK_TIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), ("7d", "a week")];
+/// How long it does, unless somebody says otherwise.
+const LINK_TIME: &str = "24h";
+
+pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/dead-letters", |visit| {
+    Box::pin(list(visit))
+})];
+
+pub(super) const ACTIONS: &[At<Act>] = &[
+    at(Reach::Tenant, "/dead-letters/replay", |visit, form| {
+        Box::pin(replay(visit, form))
+    }),
+    at(Reach::Tenant, "/dead-letters/link", |visit, form| {
+        Box::pin(link(visit, form))
+    }),
+];
+
+/// Those that failed at one endpoint for one cause.
+#[derive(Deserialize)]
+struct Group {
+    endpoint_id: String,
+    endpoint_url: String,
+    endpoint_status: Standing,
+    error_kind: Option<FailureKind>,
+    count: u64,
+    count_is_exact: bool,
+    newest_at: String,
+    oldest_at: String,
+    newest: Delivery,
+}
+
+impl Group {
+    /// How many, in words.
+    fn how_many(&self) -> String {
+        match self.count_is_exact {
+            true => count(self.count),
+            false => format!("more than {}", count(self.count)),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        self.error_kind.map_or("", FailureKind::name)
+    }
+
+    /// Whether a replay would send them, and nothing but them.
+    fn can_be_replayed(&self) -> bool {
+        match self.endpoint_status {
+            Standing::Enabled | Standing::Paused => self.error_kind.is_some(),
+            Standing::Disabled | Standing::Unknown => false,
+        }
+    }
+
+    /// Its deliveries, as a query of their list.
+    fn deliveries(&self) -> String {
+        deliveries(&self.endpoint_id, self.kind())
+    }
+}
+
+fn deliveries(endpoint: &str, kind: &str) -> String {
+    let fields = [
+        ("status", "failed"),
+        ("endpoint", endpoint),
+        ("error_kind", kind),
+    ];
+    format!("/deliveries{}", query_of(fields))
+}
+
+async fn list(visit: Visit) -> Result<Shown, Problem> {
+    let (endpoint, cursor) = (visit.query("endpoint"), visit.query("cursor"));
+    let limit = PER_PAGE.to_string();
+    let asked = query_of([
+        ("endpoint", endpoint),
+        ("cursor", cursor),
+        ("limit", &limit),
+    ]);
+    let found: Listed<Group> = visit.get(&format!("/dead-letters{asked}")).await?;
+    let path = format!("/replays?limit={REPLAYS_LOOKED_AT}");
+    let mut running: Listed<Replay> = visit.get(&path).await?;
+    running
+        .data
+        .retain(|replay| replay.status == Progress::Running);
+    let mut addresses = Addresses::none();
+    replays::look_up(&visit, &mut addresses, &running.data).await?;
+    let at = |cursor: &str| {
+        let query = query_of([("endpoint", endpoint), ("cursor", cursor)]);
+        visit.here(&format!("/dead-letters{query}"))
+    };
+    let newest = (!cursor.is_empty()).then(|| at(""));
+    let older = found.next_cursor.as_deref().map(at);
+    let page = Page::new(Tab::DeadLetters, "Dead letters")
+        .lead(html! { "What was given up, by endpoint and cause." })
+        .live("running", running_now(&visit, &running.data, &addresses))
+        .live(
+            "groups",
+            html! {
+                @if found.data.is_empty() { (empty("Nothing was given up. All is well.")) }
+                @for group in &found.data { (card(&visit, group)) }
+                (pager(newest.as_deref(), older.as_deref()))
+            },
+        );
+    Ok(page.into())
+}
+
+fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Markup {
+    html! {
+        @if !running.is_empty() {
+            h2 { "Being replayed" }
+            (replays::table(visit, running, addresses))
+        }
+    }
+}
+
+/// A group: where, why, how often, since when, can it be mended, and what to do.
+fn card(visit: &Visit, group: &Group) -> Markup {
+    let standing = group.endpoint_status;
+    let error = group.newest.last_error.as_ref();
+    let status = error.and_then(|error| error.status_code);
+    let (mender, words) = advice(group.error_kind, status, standing);
+    let cause = group.error_kind.map_or("it failed", words::kind);
+    let newest = visit.here(&format!("/deliveries/{}", group.newest.id));
+    let endpoint = visit.here(&format!("/endpoints/{}", group.endpoint_id));
+    html! {
+        section.card.group {
+            h2 {
+                @match standing {
+                    Standing::Unknown => span { (group.endpoint_url) },
+                    Standing::Enabled | Standing::Paused | Standing::Disabled => {
+                        a href=(endpoint) { (group.endpoint_url) }
+                    }
+                }
+                " " (badge(Mood::Bad, cause))
+                @match standing {
+                    Standing::Enabled => {}
+                    Standing::Paused => { " " (badge(Mood::Warning, "paused")) }
+                    Standing::Disabled => { " " (badge(Mood::Warning, "disabled")) }
+                    Standing::Unknown => { " " (badge(Mood::Quiet, "deleted")) }
+                }
+            }
+            dl.facts {
+                dt { "How often" } dd { strong { (group.how_many()) } }
+                dt { "Why" }
+                dd {
+                    @if let Some(error) = error { (error.detail) ", says " } @else { "See " }
+                    a href=(newest) { "the newest, " (group.newest.event_type) }
+                }
+                dt { "Since" }
+                dd {
+                    (time(&group.oldest_at)) ", the newest " (time(&group.newest_at))
+                }
+                dt { "Can it be mended" }
+                dd {
+                    (mender.in_words()) " " (words)
+                    @if standing == Standing::Disabled { " " a href=(endpoint) { "To the endpoint" } }
+                }
+            }
+            div.actions {
+                @if group.can_be_replayed() {
+                    (replay_form(visit, group))
+                }
+                a.button href=(visit.here(&group.deliveries())) { "Choose some" }
+                @if !visit.is_portal() { (link_form(visit, group)) }
+            }
+        }
+    }
+}
+
+fn replay_form(visit: &Visit, group: &Group) -> Markup {
+    let many = group.how_many();
+    let question = format!("Replay {many}? They are sent again, paced like any other traffic.");
+    html! {
+        form.act method="post" action=(visit.here("/dead-letters/replay")) data-ask=(question) {
+            (csrf(visit))
+            (named(group))
+            button.primary type="submit" { "Replay all " (many) }
+        }
+    }
+}
+
+/// Which group a form is about.
+fn named(group: &Group) -> Markup {
+    html! {
+        input type="hidden" name="endpoint" value=(group.endpoint_id);
+        input type="hidden" name="error_kind" value=(group.kind());
+    }
+}
+
+fn link_form(visit: &Visit, group: &Group) -> Markup {
+    let id = format!("for-{}-{}", group.endpoint_id, group.kind());
+    html! {
+        form.act.link method="post" action=(visit.here("/dead-letters/link")) {
+            (csrf(visit))
+            (named(group))
+            label.unseen for=(id) { "How long the link leads here" }
+            select #(id) name="expires_in" {
+                @for (value, words) in LINK_TIMES {
+                    option value=(value) selected[value == LINK_TIME] { "for " (words) }
+                }
+            }
+            button type="submit" { "Make a link for the customer" }
+        }
+    }
+}
+
+async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
+    let mut asked = json!({"status": "failed", "endpoint": form.text("endpoint")});
+    if let Some(kind) = form.filled("error_kind") {
+        asked["error_kind"] = json!(kind);
+    }
+    let replay: Replay = visit.act(Verb::Post, "/replays", Some(asked)).await?;
+    let page = visit.here(&format!("/replays/{}", replay.id));
+    Ok(After::Goto(page, Done::ReplayBegun))
+}
+
+#[derive(Deserialize)]
+struct PortalLink {
+    url: String,
+    expires_at: String,
+}
+
+/// Makes a link that shows a group to the customer, and nothing of anybody else's.
+async fn link(visit: Visit, form: Form) -> Result<After, Problem> {
+    let asked = json!({
+        "expires_in": form.filled("expires_in").unwrap_or(LINK_TIME),
+        "path": deliveries(form.text("endpoint"), form.text("error_kind")),
+    });
+    let made: PortalLink = visit.act(Verb::Post, "/portal-links", Some(asked)).await?;
+    let body = html! {
+        div.card {
+            p { "Send this to the customer. It shows these dead letters, and of this tenant's part all the rest." }
+            p { (copied(&made.url, "the link")) }
+            p.hint {
+                "It leads there until " (time(&made.expires_at)) ". Whoever has it can see and do what the tenant can, "
+                "and it is not shown again."
+            }
+            p { a href=(visit.here("/dead-letters")) { "Back to the dead letters" } }
+        }
+    };
+    let page = Page::new(Tab::DeadLetters, "A link for the customer")
+        .below("Dead letters", visit.here("/dead-letters"))
+        .still("link", body);
+    Ok(After::Show(page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_says_how_many_there_are_and_whether_they_can_be_sent() {
+        let group = |exact: bool| -> Group {
+            let newest = json!({
+                "id": "dlv_1", "event_id": "evt_1", "event_type": "a.b", "endpoint_id": "ep_1",
+                "status": "failed", "reason": "exhausted", "attempt_count": 3, "max_attempts": 3,
+                "created_at": "2026-11-15T12:00:00.000Z", "next_attempt_at": null,
+                "give_up_at": "2026-11-15T13:00:00.000Z", "finished_at": "2026-11-15T12:10:00.000Z",
+                "last_error": {"kind": "http", "status_code": 503, "detail": "answered 503"},
+            });
+            let told = json!({
+                "endpoint_id": "ep_1", "endpoint_url": "https://example.com",
+                "endpoint_status": "deleted", "error_kind": "http",
+                "count": 1000, "count_is_exact": exact, "newest_at": "2026-11-15T12:10:00.000Z",
+                "oldest_at": "2026-11-15T12:00:00.000Z", "newest": newest,
+            });
+            serde_json::from_value(told).expect("a group")
+        };
+        assert!(!group(true).can_be_replayed(), "its endpoint is deleted");
+        assert_eq!(group(true).how_many(), "1,000");
+        assert_eq!(group(false).how_many(), "more than 1,000");
+        assert_eq!(
+            group(true).deliveries(),
+            "/deliveries?status=failed&endpoint=ep_1&error_kind=http"
+        );
+    }
+}

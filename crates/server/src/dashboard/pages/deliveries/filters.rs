@@ -1,0 +1,126 @@
+//! Which deliveries are looked for. Everything stands in the address, so that what one sees can be sent to
+//! somebody else; and what is wrong does not keep the rest from counting.
+
+use maud::{Markup, html};
+use posthaste_core::delivery::Status;
+use posthaste_core::time::Timestamp;
+
+use crate::api::problem::Problem;
+use crate::dashboard::pages::addresses::Addresses;
+use crate::dashboard::pages::typed::{Typed, moment};
+use crate::dashboard::parts::in_words;
+use crate::dashboard::visit::{Visit, query_of};
+
+/// What can be looked for.
+const NAMES: [&str; 7] = [
+    "status",
+    "endpoint",
+    "event_type",
+    "error_kind",
+    "since",
+    "until",
+    "id",
+];
+/// Those of them that are times.
+const TIMES: [&str; 2] = ["since", "until"];
+/// Every status there is.
+const STATUSES: [Status; 7] = [
+    Status::Pending,
+    Status::InProgress,
+    Status::Retrying,
+    Status::Held,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Cancelled,
+];
+
+/// What was asked for.
+pub(super) struct Filters {
+    typed: Typed,
+    cursor: String,
+}
+
+impl Filters {
+    /// Reads what stands in the address.
+    pub(super) fn read(visit: &Visit) -> Filters {
+        let mut typed = Typed::read(&NAMES, |name| visit.query(name));
+        typed.check_times(&TIMES, visit.now);
+        Filters {
+            typed,
+            cursor: visit.query("cursor").to_owned(),
+        }
+    }
+
+    /// Whether only those that failed are looked for.
+    pub(super) fn is_of_failed(&self) -> bool {
+        self.typed.value("status") == Status::Failed.name()
+    }
+
+    /// Whether anything is looked for.
+    pub(super) fn is_set(&self) -> bool {
+        self.typed.fields().any(|(_, text)| !text.is_empty())
+    }
+
+    /// Whether an older page is looked at.
+    pub(super) fn is_older(&self) -> bool {
+        !self.cursor.is_empty()
+    }
+
+    /// Keeps in mind what the API calls wrong. Says whether asking without that makes sense.
+    pub(super) fn note(&mut self, problem: &Problem) -> bool {
+        let mut mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
+        let is_lost = mistakes.any(|mistake| mistake.field == "cursor") && self.is_older();
+        if is_lost {
+            self.cursor.clear();
+        }
+        self.typed.note(problem) || is_lost
+    }
+
+    /// What is asked of the API: all that is not wrong.
+    pub(super) fn asked(&self, now: Timestamp, limit: usize) -> String {
+        let right = self.typed.fields();
+        let right = right.filter(|(name, _)| self.typed.wrong(name).is_none());
+        let fields: Vec<(&str, String)> = right
+            .map(|(name, text)| match TIMES.contains(&name) {
+                true => (name, moment(text, now).unwrap_or_default()),
+                false => (name, text.to_owned()),
+            })
+            .chain([
+                ("cursor", self.cursor.clone()),
+                ("limit", limit.to_string()),
+            ])
+            .collect();
+        query_of(fields.iter().map(|(name, text)| (*name, text.as_str())))
+    }
+
+    /// The same as it stands in an address, beginning at a cursor.
+    pub(super) fn link(&self, cursor: &str) -> String {
+        query_of(self.typed.fields().chain([("cursor", cursor)]))
+    }
+
+    /// The form.
+    pub(super) fn form(&self, visit: &Visit, endpoints: &Addresses) -> Markup {
+        let here = visit.here("/deliveries");
+        let typed = &self.typed;
+        let names = STATUSES.map(|status| (status.name(), in_words(status.name())));
+        let statuses: Vec<(&str, &str)> = names
+            .iter()
+            .map(|(name, shown)| (*name, shown.as_str()))
+            .collect();
+        html! {
+            form.filters.card action=(here) role="search" aria-label="Which deliveries" {
+                (typed.field("status", "Status", typed.choice("status", Some("any"), &statuses)))
+                (typed.field("endpoint", "Endpoint", typed.endpoint("any", endpoints)))
+                (typed.field("event_type", "Event type", typed.text("event_type", "invoice.paid")))
+                (typed.field("error_kind", "Failed for", typed.kind("any")))
+                (typed.field("since", "Since", typed.text("since", "2h, or 2026-11-15 14:30")))
+                (typed.field("until", "Until", typed.text("until", "2026-11-15 15:00")))
+                (typed.field("id", "Id, or its beginning", typed.text("id", "dlv_…, evt_…, ep_…")))
+                div.do {
+                    button.primary type="submit" { "Show" }
+                    @if self.is_set() { a href=(here) { "Clear" } }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Deliveries: what was sent, what is being sent, and what will be.
+
+mod filters;
+pub(super) mod table;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use self::filters::Filters;
+use self::table::{CHOSEN, Lines};
+use super::addresses::Addresses;
+use super::delivery::shape::Delivery;
+use super::{Act, At, Reach, Show, at};
+use crate::api::problem::Problem;
+use crate::api::route::Verb;
+use crate::dashboard::form::Form;
+use crate::dashboard::layout::csrf;
+use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::parts::{Listed, empty, pager};
+use crate::dashboard::visit::{Visit, escaped};
+
+/// How many deliveries stand on a page.
+const PER_PAGE: usize = 50;
+
+pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries", |visit| {
+    Box::pin(list(visit))
+})];
+
+pub(super) const ACTIONS: &[At<Act>] = &[at(Reach::Tenant, "/deliveries/replay", |visit, form| {
+    Box::pin(replay(visit, form))
+})];
+
+async fn list(visit: Visit) -> Result<Shown, Problem> {
+    let mut filters = Filters::read(&visit);
+    let mut addresses = Addresses::newest(&visit).await?;
+    let found = found(&visit, &mut filters).await?;
+    addresses.look_up(&visit, &endpoints(&found.data)).await?;
+    let page = Page::new(Tab::Deliveries, "Deliveries")
+        .still("filters", filters.form(&visit, &addresses))
+        .live("deliveries", listed(&visit, &filters, &found, &addresses));
+    Ok(page.into())
+}
+
+/// The endpoints that deliveries go to.
+pub(super) fn endpoints(deliveries: &[Delivery]) -> Vec<&str> {
+    let ids = deliveries.iter();
+    ids.map(|delivery| delivery.endpoint_id.as_str()).collect()
+}
+
+/// What is found, without what is wrong.
+async fn found(visit: &Visit, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
+    let ask = |filters: &Filters| format!("/deliveries{}", filters.asked(visit.now, PER_PAGE));
+    match visit.get(&ask(filters)).await {
+        Err(problem) if filters.note(&problem) => visit.get(&ask(filters)).await,
+        answer => answer,
+    }
+}
+
+fn listed(
+    visit: &Visit,
+    filters: &Filters,
+    found: &Listed<Delivery>,
+    addresses: &Addresses,
+) -> Markup {
+    let link = |cursor: &str| visit.here(&format!("/deliveries{}", filters.link(cursor)));
+    let newest = filters.is_older().then(|| link(""));
+    let older = found.next_cursor.as_deref().map(link);
+    let may_choose = filters.is_of_failed();
+    let table = |lines| {
+        let caption = "Deliveries, the newest first";
+        table::table(visit, caption, &found.data, addresses, lines)
+    };
+    html! {
+        @if found.data.is_empty() {
+            (empty(nothing(filters, older.is_some())))
+        } @else if may_choose {
+            form method="post" action=(visit.here("/deliveries/replay")) {
+                (csrf(visit))
+                (table(Lines::WithBoxes))
+                div.actions { button.primary type="submit" { "Replay the chosen ones" } }
+            }
+        } @else {
+            (table(Lines::Plain))
+        }
+        (pager(newest.as_deref(), older.as_deref()))
+    }
+}
+
+fn nothing(filters: &Filters, has_older: bool) -> &'static str {
+    match (filters.is_set(), has_older) {
+        (_, true) => "None among the newest. Older ones may match.",
+        (true, false) => "No delivery matches.",
+        (false, false) => {
+            "There are no deliveries yet. Each event makes one for every endpoint that wants it."
+        }
+    }
+}
+
+/// Tries again those that were ticked. What cannot be is told, one by one; the rest is under way.
+async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
+    let back = visit.here("/deliveries?status=failed");
+    let chosen: Vec<&str> = form.all(CHOSEN).collect();
+    if chosen.is_empty() {
+        return Ok(After::Show(none_chosen(&back)));
+    }
+    if chosen.len() > PER_PAGE {
+        let message = format!("may be at most {PER_PAGE}; replay by filter what is more");
+        return Err(Problem::invalid_field(CHOSEN, message));
+    }
+    let mut refused: Vec<(&str, Problem)> = Vec::new();
+    for id in &chosen {
+        let path = format!("/deliveries/{}/retry", escaped(id));
+        let answer: Result<Value, Problem> = visit.act(Verb::Post, &path, None).await;
+        if let Err(problem) = answer {
+            refused.push((id, problem));
+        }
+    }
+    if refused.is_empty() {
+        return Ok(After::Goto(back, Done::Retried));
+    }
+    Ok(After::Show(some_refused(&back, chosen.len(), &refused)))
+}
+
+fn none_chosen(back: &str) -> Page {
+    let body = html! {
+        p { "No delivery was ticked, so nothing was done." }
+        p { a href=(back) { "Back to the failed deliveries" } }
+    };
+    Page::new(Tab::Deliveries, "Nothing chosen").still("chosen", body)
+}
+
+fn some_refused(back: &str, chosen: usize, refused: &[(&str, Problem)]) -> Page {
+    let going = chosen - refused.len();
+    let body = html! {
+        p { (going) " of " (chosen) " are being tried again. The others could not be:" }
+        ul { @for (id, problem) in refused { li { code { (id) } ": " (problem.detail) } } }
+        p { a href=(back) { "Back to the failed deliveries" } }
+    };
+    Page::new(Tab::Deliveries, "Not all could be replayed").still("chosen", body)
+}

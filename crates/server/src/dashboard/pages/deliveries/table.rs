@@ -1,0 +1,89 @@
+//! Deliveries in lines: what each is, and what happens with it next.
+
+use maud::{Markup, html};
+
+use crate::dashboard::pages::addresses::{self, Addresses};
+use crate::dashboard::pages::delivery::shape::Delivery;
+use crate::dashboard::pages::delivery::words;
+use crate::dashboard::parts::{delivery_badge, time};
+use crate::dashboard::visit::Visit;
+
+/// The name under which deliveries are chosen.
+pub(super) const CHOSEN: &str = "delivery";
+
+/// How a list is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::dashboard::pages) enum Lines {
+    /// To look at.
+    Plain,
+    /// To choose some of them.
+    WithBoxes,
+}
+
+/// The list.
+pub(in crate::dashboard::pages) fn table(
+    visit: &Visit,
+    caption: &str,
+    deliveries: &[Delivery],
+    addresses: &Addresses,
+    lines: Lines,
+) -> Markup {
+    let has_boxes = lines == Lines::WithBoxes;
+    html! {
+        table.stack.deliveries {
+            caption { (caption) }
+            thead {
+                tr {
+                    @if has_boxes {
+                        th scope="col" {
+                            label.choice {
+                                input type="checkbox" data-all=(CHOSEN);
+                                span.unseen { "Choose all" }
+                            }
+                        }
+                    }
+                    th scope="col" { "Delivery" }
+                    th scope="col" { "Status" }
+                    th scope="col" { "Endpoint" }
+                    th scope="col" { "Accepted" }
+                    th scope="col" { "Attempts" }
+                    th scope="col" { "What happens next" }
+                }
+            }
+            tbody {
+                @for delivery in deliveries { (line(visit, delivery, addresses, has_boxes)) }
+            }
+        }
+    }
+}
+
+fn line(visit: &Visit, delivery: &Delivery, addresses: &Addresses, has_box: bool) -> Markup {
+    let address = addresses.of(&delivery.endpoint_id);
+    let page = visit.here(&format!("/deliveries/{}", delivery.id));
+    html! {
+        tr {
+            @if has_box {
+                td {
+                    label.choice {
+                        input type="checkbox" name=(CHOSEN) value=(delivery.id);
+                        span.unseen { "Choose " (delivery.id) }
+                    }
+                }
+            }
+            th scope="row" {
+                a href=(page) { (delivery.event_type) }
+                " " code.id { (delivery.id) }
+            }
+            td data-label="Status" { (delivery_badge(delivery.status.name())) }
+            td data-label="Endpoint" { (addresses::link(visit, &delivery.endpoint_id, address)) }
+            td data-label="Accepted" { (time(&delivery.created_at)) }
+            td data-label="Attempts" { (delivery.attempt_count) " of " (delivery.max_attempts) }
+            td data-label="Next" {
+                (words::next(delivery, address))
+                @if let Some(error) = &delivery.last_error {
+                    p.soft.error { "Last error: " (error.detail) }
+                }
+            }
+        }
+    }
+}

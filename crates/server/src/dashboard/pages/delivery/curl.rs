@@ -1,0 +1,142 @@
+//! A command that repeats a delivery by hand.
+//!
+//! It is pasted into a shell, and all that is in it came from outside: so each word stands in quotes in
+//! which nothing means anything, and what a terminal might act on is read from a file instead.
+
+use super::payload::Payload;
+
+/// The longest payload that stands in the command itself.
+const MAX_INLINE_BYTES: usize = 8 << 10;
+/// Where the payload is read from, if it does not stand in the command.
+pub(super) const FILE: &str = "payload.bin";
+
+/// What is repeated.
+pub(super) struct Repeated<'a> {
+    /// Where it goes.
+    pub(super) url: &'a str,
+    /// With these headers.
+    pub(super) headers: Vec<(&'a str, String)>,
+    /// And this.
+    pub(super) payload: &'a Payload,
+}
+
+impl Repeated<'_> {
+    /// Whether the payload has to be in a file.
+    pub(super) fn needs_file(&self) -> bool {
+        match self.payload {
+            Payload::Bytes(_) => true,
+            Payload::Json(text) | Payload::Text(text) => {
+                let is_odd = |character: char| character.is_control() && character != '\n';
+                text.len() > MAX_INLINE_BYTES || text.chars().any(is_odd)
+            }
+        }
+    }
+
+    /// The command.
+    pub(super) fn command(&self) -> String {
+        let mut lines = vec![format!(
+            "curl --globoff --request POST {}",
+            quoted(self.url)
+        )];
+        for (name, value) in &self.headers {
+            lines.push(format!("--header {}", quoted(&format!("{name}: {value}"))));
+        }
+        lines.push(match self.payload {
+            Payload::Json(text) | Payload::Text(text) if !self.needs_file() => {
+                // Unlike `--data`, it takes a leading `@` as it stands.
+                format!("--data-raw {}", quoted(text))
+            }
+            Payload::Json(_) | Payload::Text(_) | Payload::Bytes(_) => {
+                format!("--data-binary @{FILE}")
+            }
+        });
+        lines.join(" \\\n  ")
+    }
+}
+
+/// A word of a POSIX shell: within single quotes nothing means anything but the quote that ends them.
+fn quoted(text: &str) -> String {
+    let plain: String = text
+        .chars()
+        .filter(|character| !character.is_control() || *character == '\n')
+        .collect();
+    format!("'{}'", plain.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repeated(payload: &Payload) -> Repeated<'_> {
+        Repeated {
+            url: "https://example.com/a?b=[1]&c='$(reboot)'",
+            headers: vec![
+                ("webhook-id", "dlv_1".to_owned()),
+                ("x", "`id` \"$HOME\" !".to_owned()),
+            ],
+            payload,
+        }
+    }
+
+    /// What a shell makes of a command: its words.
+    fn words(command: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut word: Option<String> = None;
+        let mut is_quoted = false;
+        let mut characters = command.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '\'' => {
+                    is_quoted = !is_quoted;
+                    word.get_or_insert_default();
+                }
+                other if is_quoted => word.get_or_insert_default().push(other),
+                '\\' => match characters.next() {
+                    Some('\n') => {}
+                    other => word.get_or_insert_default().extend(other),
+                },
+                ' ' | '\n' => words.extend(word.take()),
+                special if "$`\"!&;|<>(){}[]*?#~".contains(special) => {
+                    panic!("{special} outside of quotes: {command}")
+                }
+                other => word.get_or_insert_default().push(other),
+            }
+        }
+        assert!(!is_quoted, "quotes pair up");
+        words.extend(word);
+        words
+    }
+
+    #[test]
+    fn a_shell_reads_each_word_as_it_was_meant() {
+        let payload = Payload::Json("{\"it's\": \"$(rm -rf ~)\",\n \"@\": 1}".to_owned());
+        let repeated = repeated(&payload);
+        let words = words(&repeated.command());
+        let wanted = [
+            "curl",
+            "--globoff",
+            "--request",
+            "POST",
+            "https://example.com/a?b=[1]&c='$(reboot)'",
+            "--header",
+            "webhook-id: dlv_1",
+            "--header",
+            "x: `id` \"$HOME\" !",
+            "--data-raw",
+            "{\"it's\": \"$(rm -rf ~)\",\n \"@\": 1}",
+        ];
+        assert_eq!(words, wanted);
+    }
+
+    #[test]
+    fn what_a_terminal_might_act_on_is_read_from_a_file() {
+        for payload in [
+            Payload::Text("\u{1b}[2J\u{3}".to_owned()),
+            Payload::Bytes(vec![0xff]),
+            Payload::Json("1".repeat(MAX_INLINE_BYTES + 1)),
+        ] {
+            let command = repeated(&payload).command();
+            assert_eq!(words(&command).last().expect("words"), "@payload.bin");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One delivery: what happened to my event, and what happens next.
+
+mod attempts;
+mod curl;
+pub(super) mod payload;
+pub(super) mod shape;
+pub(super) mod words;
+
+use maud::{Markup, PreEscaped, html};
+use posthaste_core::delivery::Status;
+use serde_json::Value;
+
+use self::curl::{FILE, Repeated};
+use self::payload::Event;
+use self::shape::Delivery;
+use super::addresses::{self, Address, Addresses, Standing};
+use super::{Act, At, Reach, Show, at};
+use crate::api::problem::Problem;
+use crate::api::route::Verb;
+use crate::dashboard::layout::csrf;
+use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::parts::{act, copied, copy, delivery_badge, time};
+use crate::dashboard::visit::Visit;
+
+pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries/{delivery}", |visit| {
+    Box::pin(one(visit))
+})];
+
+pub(super) const ACTIONS: &[At<Act>] = &[
+    at(Reach::Tenant, "/deliveries/{delivery}/retry", |visit, _| {
+        Box::pin(retry(visit))
+    }),
+    at(
+        Reach::Tenant,
+        "/deliveries/{delivery}/cancel",
+        |visit, _| Box::pin(cancel(visit)),
+    ),
+];
+
+async fn one(visit: Visit) -> Result<Shown, Problem> {
+    let delivery: Delivery = visit.get(&path(&visit, "")).await?;
+    let event: Event = visit.get(&format!("/events/{}", delivery.event_id)).await?;
+    let mut addresses = Addresses::none();
+    let endpoint = delivery.endpoint_id.as_str();
+    addresses.look_up(&visit, &[endpoint]).await?;
+    let address = addresses.of(endpoint);
+    let picture = attempts::journey(&delivery).draw().write_for_page();
+    let page = Page::new(Tab::Deliveries, format!("Delivery of {}", delivery.event_type))
+        .below("Deliveries", visit.here("/deliveries"))
+        .live("now", now(&visit, &delivery, address))
+        .live(
+            "journey",
+            html! {
+                h2 { "Attempts" }
+                div.picture tabindex="0" role="group" aria-label="The attempts as a picture" { (PreEscaped(picture)) }
+            },
+        )
+        .live(
+            "attempts",
+            html! {
+                (attempts::past(&delivery, event.content_type()))
+                (attempts::coming(&delivery))
+            },
+        )
+        .still("facts", facts(&visit, &delivery, &event, address))
+        .still("payload", payload::section(&event))
+        .still("curl", repeat(&delivery, &event, address));
+    Ok(page.into())
+}
+
+fn path(visit: &Visit, verb: &str) -> String {
+    format!("/deliveries/{}{verb}", visit.name("delivery"))
+}
+
+/// How it is, and what can be done.
+fn now(visit: &Visit, delivery: &Delivery, address: &Address) -> Markup {
+    let link = |verb: &str| visit.here(&path(visit, verb));
+    let endpoint = visit.here(&format!("/endpoints/{}", delivery.endpoint_id));
+    html! {
+        div.card.verdict {
+            p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address)) } }
+            @match next_step(delivery, address) {
+                Step::Wait => {}
+                Step::Enable => p.hint {
+                    "The endpoint is disabled: " a href=(endpoint) { "enable it" } " before you try again."
+                }
+                Step::Gone => p.hint { "The endpoint is gone: this cannot be sent any more." }
+                Step::Retry(word) => div.actions {
+                    (act(visit, &link("/retry"), "primary", word))
+                    @if !delivery.status.is_terminal() { (call_off(visit, &link("/cancel"))) }
+                }
+            }
+        }
+    }
+}
+
+/// What somebody can do about it.
+enum Step {
+    /// Nothing right now.
+    Wait,
+    /// Nothing before the endpoint takes part again.
+    Enable,
+    /// Nothing at all.
+    Gone,
+    /// Try it now, under this name.
+    Retry(&'static str),
+}
+
+fn next_step(delivery: &Delivery, address: &Address) -> Step {
+    match (address.standing, delivery.status) {
+        (_, Status::InProgress) => Step::Wait,
+        (Standing::Unknown, _) => Step::Gone,
+        (Standing::Disabled, _) => Step::Enable,
+        (
+            Standing::Enabled | Standing::Paused,
+            Status::Succeeded | Status::Failed | Status::Cancelled,
+        ) => Step::Retry("Send again"),
+        (
+            Standing::Enabled | Standing::Paused,
+            Status::Pending | Status::Retrying | Status::Held,
+        ) => Step::Retry("Retry now"),
+    }
+}
+
+fn call_off(visit: &Visit, link: &str) -> Markup {
+    html! {
+        form.act method="post" action=(link) data-ask="Call this delivery off? Nothing more is sent." {
+            (csrf(visit))
+            button.danger type="submit" { "Cancel it" }
+        }
+    }
+}
+
+fn facts(visit: &Visit, delivery: &Delivery, event: &Event, address: &Address) -> Markup {
+    html! {
+        div.card {
+            h2 { "Facts" }
+            dl.facts {
+                dt { "Delivery" } dd { (copied(&delivery.id, "the id of the delivery")) }
+                dt { "Event" }
+                dd {
+                    a href=(visit.here(&format!("/events/{}", delivery.event_id))) { (event.r#type) } " "
+                    (copied(&delivery.event_id, "the id of the event"))
+                }
+                dt { "Endpoint" }
+                dd {
+                    (addresses::link(visit, &delivery.endpoint_id, address)) " "
+                    (copied(&delivery.endpoint_id, "the id of the endpoint"))
+                }
+                dt { "Accepted" } dd { (time(&delivery.created_at)) }
+                @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
+                @if let Some(key) = &event.idempotency_key { dt { "Idempotency key" } dd { code { (key) } } }
+                dt { "Attempts allowed" } dd { (delivery.max_attempts) }
+            }
+        }
+    }
+}
+
+/// A command that repeats it.
+fn repeat(delivery: &Delivery, event: &Event, address: &Address) -> Markup {
+    let Some(url) = &address.url else {
+        return html! {};
+    };
+    let next = delivery.attempt_count + 1;
+    let mut headers: Vec<(&str, String)> = attempts::headers(delivery, event.content_type(), next);
+    let own = address.headers.iter();
+    headers.extend(own.map(|(name, value)| (name.as_str(), value.clone())));
+    let payload = event.carried();
+    let repeated = Repeated {
+        url,
+        headers,
+        payload: &payload,
+    };
+    let command = repeated.command();
+    html! {
+        h2 { "Repeat it by hand" }
+        p.hint {
+            "It has no signature: a receiver that verifies wants one made anew, over this very body and a "
+            code { "webhook-timestamp" } " of now."
+            @if repeated.needs_file() {
+                " The payload is too long or no plain text: save it as " code { (FILE) } " first."
+            }
+        }
+        div.over { (copy(&command, "the command")) }
+        pre tabindex="0" aria-label="A curl command" { (command) }
+    }
+}
+
+async fn retry(visit: Visit) -> Result<After, Problem> {
+    let _: Value = visit.act(Verb::Post, &path(&visit, "/retry"), None).await?;
+    Ok(After::Goto(visit.here(&path(&visit, "")), Done::Retried))
+}
+
+async fn cancel(visit: Visit) -> Result<After, Problem> {
+    let _: Value = visit
+        .act(Verb::Post, &path(&visit, "/cancel"), None)
+        .await?;
+    Ok(After::Goto(visit.here(&path(&visit, "")), Done::Cancelled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    /// One that has failed three times and is tried again, with these changes.
+    pub(super) fn delivery(change: Value) -> Delivery {
+        let mut told = json!({
+            "id": "dlv_1", "event_id": "evt_1", "event_type": "invoice.paid", "endpoint_id": "ep_1",
+            "status": "retrying", "reason": null, "attempt_count": 3, "max_attempts": 9,
+            "created_at": "2026-11-15T12:00:00.000Z", "next_attempt_at": "2026-11-15T12:01:10.000Z",
+            "give_up_at": "2026-11-15T13:00:00.000Z", "finished_at": null,
+            "last_error": {"kind": "http", "status_code": 503, "detail": "answered 503"},
+            "attempts": [{
+                "number": 3, "trigger": "manual", "started_at": "2026-11-15T12:00:10.000Z",
+                "finished_at": "2026-11-15T12:00:11.000Z", "latency_ms": 1012, "status_code": 503,
+                "error_kind": "http", "response_snippet": "busy", "will_retry": true,
+                "next_attempt_at": "2026-11-15T12:01:10.000Z", "retry_after_ms": 2000,
+            }],
+            "timeline": [
+                {"number": 4, "earliest_at": "2026-11-15T12:01:10.000Z",
+                 "expected_at": "2026-11-15T12:01:10.000Z", "latest_at": "2026-11-15T12:01:10.000Z"},
+                {"number": 5, "earliest_at": "2026-11-15T12:01:40.000Z",
+                 "expected_at": "2026-11-15T12:02:10.000Z", "latest_at": "2026-11-15T12:02:40.000Z"},
+            ],
+        });
+        let fields = told.as_object_mut().expect("an object");
+        fields.extend(change.as_object().expect("an object").clone());
+        serde_json::from_value(told).expect("a delivery")
+    }
+
+    #[test]
+    fn what_can_be_done_follows_from_both_how_it_is_and_where_it_goes() {
+        let step = |status: &str, standing| {
+            let address = Address {
+                url: None,
+                standing,
+                headers: BTreeMap::new(),
+            };
+            match next_step(&delivery(json!({"status": status})), &address) {
+                Step::Wait => "wait",
+                Step::Enable => "enable",
+                Step::Gone => "gone",
+                Step::Retry(word) => word,
+            }
+        };
+        assert_eq!(step("failed", Standing::Enabled), "Send again");
+        assert_eq!(step("held", Standing::Paused), "Retry now");
+        assert_eq!(step("failed", Standing::Disabled), "enable");
+        assert_eq!(step("failed", Standing::Unknown), "gone");
+        assert_eq!(step("in_progress", Standing::Enabled), "wait");
+    }
+}

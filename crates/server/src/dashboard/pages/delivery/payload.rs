@@ -1,0 +1,215 @@
+//! What an event carries, to be read: pretty and raw.
+//!
+//! What is sent is shown as it is sent, byte for byte; laid out for reading, every token stays as it came.
+//! What is too long is cut, and says so.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use maud::{Markup, html};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::cli::remote::indent::indented;
+use crate::dashboard::parts;
+use crate::picture::words::count;
+
+/// So much of a payload is shown.
+const MAX_SHOWN_BYTES: usize = 32 << 10;
+/// So much of what is no text is shown.
+const MAX_HEX_BYTES: usize = 1 << 10;
+/// Bytes in a line of hex.
+const HEX_LINE: usize = 16;
+
+/// An event, as far as its deliveries' pages tell of it.
+#[derive(Deserialize)]
+pub(in crate::dashboard::pages) struct Event {
+    pub(in crate::dashboard::pages) id: String,
+    pub(in crate::dashboard::pages) r#type: String,
+    pub(in crate::dashboard::pages) created_at: String,
+    pub(in crate::dashboard::pages) deliver_at: Option<String>,
+    pub(in crate::dashboard::pages) idempotency_key: Option<String>,
+    pub(in crate::dashboard::pages) delivery_count: u64,
+    #[serde(default, deserialize_with = "as_it_stands")]
+    payload: Option<Box<RawValue>>,
+    body_base64: Option<String>,
+    content_type: Option<String>,
+}
+
+/// `null` is a payload, too.
+fn as_it_stands<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(source).map(Some)
+}
+
+/// What is sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::dashboard::pages) enum Payload {
+    /// JSON, as it came.
+    Json(String),
+    /// Some other text.
+    Text(String),
+    /// Bytes that are no text.
+    Bytes(Vec<u8>),
+}
+
+impl Event {
+    /// What it carries.
+    pub(in crate::dashboard::pages) fn carried(&self) -> Payload {
+        if let Some(payload) = &self.payload {
+            return Payload::Json(payload.get().to_owned());
+        }
+        let body = self.body_base64.as_deref().unwrap_or_default();
+        // The API wrote it.
+        let bytes = BASE64_STANDARD.decode(body).unwrap_or_default();
+        match String::from_utf8(bytes) {
+            Ok(text) => Payload::Text(text),
+            Err(error) => Payload::Bytes(error.into_bytes()),
+        }
+    }
+
+    /// The type of content it is sent with.
+    pub(in crate::dashboard::pages) fn content_type(&self) -> &str {
+        self.content_type.as_deref().unwrap_or("application/json")
+    }
+}
+
+impl Payload {
+    /// How long it is.
+    pub(in crate::dashboard::pages) fn len(&self) -> usize {
+        match self {
+            Payload::Json(text) | Payload::Text(text) => text.len(),
+            Payload::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// An event's payload.
+pub(in crate::dashboard::pages) fn section(event: &Event) -> Markup {
+    let payload = event.carried();
+    html! {
+        h2 { "Payload" }
+        p.soft { (count(payload.len() as u64)) " bytes of " code { (event.content_type()) } }
+        @match &payload {
+            Payload::Json(raw) => {
+                (shown("payload-pretty", "Laid out", "the payload, laid out", &indented(raw), true))
+                (shown("payload-raw", "Raw, as it is sent", "the payload as it is sent", raw, false))
+            }
+            Payload::Text(text) => (shown("payload-raw", "As it is sent", "the payload as it is sent", text, true)),
+            Payload::Bytes(bytes) => {
+                @if bytes.len() > MAX_HEX_BYTES {
+                    p.hint { "It is no text. Here are its first " (count(MAX_HEX_BYTES as u64)) " bytes." }
+                } @else {
+                    p.hint { "It is no text." }
+                }
+                pre tabindex="0" aria-label="The payload in hex" { (hex(bytes)) }
+            }
+        }
+    }
+}
+
+fn shown(id: &str, title: &str, what: &str, text: &str, is_open: bool) -> Markup {
+    let (cut, is_whole) = cut(text, MAX_SHOWN_BYTES);
+    html! {
+        details #(id) open[is_open] {
+            summary { (title) }
+            @if is_whole {
+                div.over { (parts::copy(text, what)) }
+            } @else {
+                p.hint {
+                    "The first " (count(cut.len() as u64)) " bytes of " (count(text.len() as u64))
+                    ". The API gives it whole."
+                }
+            }
+            pre tabindex="0" aria-label=(title) { (cut) }
+        }
+    }
+}
+
+/// At most so many bytes of a text, and whether that is all of it.
+fn cut(text: &str, most: usize) -> (&str, bool) {
+    if text.len() <= most {
+        return (text, true);
+    }
+    (&text[..text.floor_char_boundary(most)], false)
+}
+
+/// Bytes in hex, with what of them is readable beside it.
+fn hex(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(MAX_HEX_BYTES)];
+    let mut text = String::new();
+    for (index, line) in bytes.chunks(HEX_LINE).enumerate() {
+        let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let readable = |byte: &u8| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        };
+        let readable: String = line.iter().map(readable).collect();
+        let width = HEX_LINE * 3 - 1;
+        let digits = digits.join(" ");
+        text.push_str(&format!(
+            "{:04x}  {digits:width$}  {readable}\n",
+            index * HEX_LINE
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(rest: &str) -> Event {
+        let json = format!(
+            r#"{{"id":"evt_1","type":"a.b","created_at":"2026-11-15T12:00:00.000Z","deliver_at":null,
+            "idempotency_key":null,"delivery_count":1,{rest}}}"#
+        );
+        serde_json::from_str(&json).expect("an event")
+    }
+
+    #[test]
+    fn json_stays_byte_for_byte() {
+        let raw = r#"{"b": 12345678901234567890123, "a":1.0e5,"b":"\u0041"}"#;
+        let event = event(&format!(r#""payload":{raw}"#));
+        assert_eq!(event.carried(), Payload::Json(raw.to_owned()));
+        let shown = section(&event).0;
+        assert!(
+            shown.contains("12345678901234567890123, &quot;a&quot;:1.0e5"),
+            "{shown}"
+        );
+        let null = self::event(r#""payload":null"#);
+        assert_eq!(null.carried(), Payload::Json("null".to_owned()));
+    }
+
+    #[test]
+    fn bytes_are_text_if_they_can_be() {
+        let text = event(r#""body_base64":"PGI+aGk8L2I+","content_type":"text/html""#);
+        assert_eq!(text.carried(), Payload::Text("<b>hi</b>".to_owned()));
+        let shown = section(&text).0;
+        assert!(
+            shown.contains("&lt;b&gt;hi") && !shown.contains("<b>"),
+            "{shown}"
+        );
+        let bytes = event(r#""body_base64":"//48c2NyaXB0Pg==","content_type":"application/x""#);
+        let shown = section(&bytes).0;
+        assert!(
+            shown.contains("0000  ff fe 3c 73 63 72 69 70 74 3e"),
+            "{shown}"
+        );
+        assert!(shown.contains("..&lt;script&gt;"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters_and_says_so() {
+        let long = "é".repeat(MAX_SHOWN_BYTES);
+        let event = event(&format!(r#""payload":"{long}""#));
+        let shown = section(&event).0;
+        assert!(
+            shown.contains("The first 32,767 bytes of 65,538"),
+            "{}",
+            &shown[..400]
+        );
+        assert!(
+            !shown.contains("data-copy"),
+            "half a payload is not to be copied"
+        );
+        assert!(shown.len() < 4 * MAX_SHOWN_BYTES);
+    }
+}

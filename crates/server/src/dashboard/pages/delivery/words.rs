@@ -1,0 +1,235 @@
+//! What became of a delivery and what happens next, in words.
+//!
+//! Nothing here depends on when it is read: times are written as times.
+
+use maud::{Markup, html};
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{DeadReason, Status, Trigger};
+
+use super::shape::Delivery;
+use crate::dashboard::pages::addresses::{Address, Standing};
+use crate::dashboard::parts::time;
+
+/// What happens next, as a line of a list says it.
+pub(in crate::dashboard::pages) fn next(delivery: &Delivery, address: &Address) -> Markup {
+    match delivery.status {
+        Status::Pending => html! { "first attempt at " (maybe(&delivery.next_attempt_at)) },
+        Status::InProgress => html! { "attempt " (delivery.attempt_count + 1) " is under way" },
+        Status::Retrying => html! { "tries again at " (maybe(&delivery.next_attempt_at)) },
+        Status::Held => html! { "held: " (why_held(address)) },
+        Status::Succeeded => html! { "delivered at " (maybe(&delivery.finished_at)) },
+        Status::Failed => html! { "given up: " (why_given_up(delivery.reason)) },
+        Status::Cancelled => html! { "called off at " (maybe(&delivery.finished_at)) },
+    }
+}
+
+/// What happened and what is next, in one sentence or two.
+pub(in crate::dashboard::pages) fn story(delivery: &Delivery, address: &Address) -> Markup {
+    let tried = attempts(delivery.attempt_count);
+    let last = delivery.last_error.as_ref();
+    let last = last.map(|error| sentence(&error.detail));
+    let left = delivery
+        .max_attempts
+        .saturating_sub(delivery.attempt_count + 1);
+    match delivery.status {
+        Status::Pending => html! {
+            "Waits for its first attempt, which is due at " (maybe(&delivery.next_attempt_at)) "."
+        },
+        Status::InProgress => html! {
+            "Attempt " (delivery.attempt_count + 1) " is under way."
+            @if let Some(last) = last { " The one before failed: " (last) "." }
+        },
+        Status::Retrying => html! {
+            "Failed " (times(delivery.attempt_count)) @if let Some(last) = last { ", last with: " (last) }
+            ". It tries again at " (maybe(&delivery.next_attempt_at))
+            @if left > 0 { ", and up to " (times(left)) " more before " (time(&delivery.give_up_at)) }
+            @else { ", for the last time" }
+            "."
+        },
+        Status::Held => html! {
+            "Held after " (tried) ": " (why_held(address)) ". " (until_let_go(address))
+        },
+        Status::Succeeded => html! {
+            "Delivered at " (maybe(&delivery.finished_at)) ", by attempt " (delivery.attempt_count) "."
+        },
+        Status::Failed => html! {
+            "Given up at " (maybe(&delivery.finished_at)) " after " (tried) ": "
+            (why_given_up(delivery.reason)) "."
+            @if let Some(last) = last { " The last failure: " (last) "." }
+        },
+        Status::Cancelled => html! {
+            "Called off at " (maybe(&delivery.finished_at)) " after " (tried) "."
+        },
+    }
+}
+
+/// Why it is not sent although it could be.
+fn why_held(address: &Address) -> &'static str {
+    match address.standing {
+        Standing::Paused => "the endpoint is paused",
+        Standing::Enabled | Standing::Disabled | Standing::Unknown => {
+            "the endpoint's breaker is tripped"
+        }
+    }
+}
+
+fn until_let_go(address: &Address) -> &'static str {
+    match address.standing {
+        Standing::Paused => "It goes on when somebody resumes the endpoint.",
+        Standing::Enabled | Standing::Disabled | Standing::Unknown => {
+            "It goes on when a probe finds the receiver well again."
+        }
+    }
+}
+
+/// Why nothing more is tried.
+pub(in crate::dashboard::pages) fn why_given_up(reason: Option<DeadReason>) -> &'static str {
+    match reason {
+        Some(DeadReason::Permanent) => "the receiver refused it for good",
+        Some(DeadReason::Exhausted) => "no attempt left",
+        Some(DeadReason::Expired) => "no time left for another attempt",
+        Some(DeadReason::EndpointDisabled) => "the endpoint was disabled",
+        Some(DeadReason::EndpointDeleted) => "the endpoint was deleted",
+        Some(DeadReason::UnsafeDestination) => "the destination may not be called",
+        None => "it failed",
+    }
+}
+
+/// What set an attempt going.
+pub(super) fn why_tried(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Automatic => "by itself",
+        Trigger::Manual => "by hand",
+        Trigger::Probe => "as a probe",
+    }
+}
+
+/// A kind of failure as people say it.
+pub(in crate::dashboard::pages) fn kind(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Http => "refused by the receiver",
+        FailureKind::Timeout => "no answer in time",
+        FailureKind::Dns => "name not found",
+        FailureKind::Tls => "no secure connection",
+        FailureKind::Connection => "connection failed",
+        FailureKind::Validation => "destination not allowed",
+        FailureKind::WebhookDisabled => "endpoint disabled or deleted",
+        FailureKind::Unknown => "something unforeseen",
+    }
+}
+
+/// `1 attempt`, `3 attempts`.
+pub(in crate::dashboard::pages) fn attempts(count: u32) -> String {
+    match count {
+        0 => "no attempt".to_owned(),
+        1 => "1 attempt".to_owned(),
+        count => format!("{count} attempts"),
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+/// What a sentence may end with.
+fn sentence(text: &str) -> &str {
+    text.trim_end().trim_end_matches('.')
+}
+
+fn maybe(at: &Option<String>) -> Markup {
+    match at {
+        Some(at) => time(at),
+        None => html! { "a time unknown" },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::delivery;
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn text(markup: &Markup) -> String {
+        let mut text = String::new();
+        let mut is_tag = false;
+        for character in markup.0.chars() {
+            match character {
+                '<' => is_tag = true,
+                '>' => is_tag = false,
+                other if !is_tag => text.push(other),
+                _ => {}
+            }
+        }
+        text
+    }
+
+    fn told(change: serde_json::Value, standing: Standing) -> (String, String) {
+        let delivery = delivery(change);
+        let address = Address {
+            url: Some("https://example.com/hooks".to_owned()),
+            standing,
+            headers: BTreeMap::new(),
+        };
+        (
+            text(&next(&delivery, &address)),
+            text(&story(&delivery, &address)),
+        )
+    }
+
+    #[test]
+    fn one_that_is_tried_again_says_when_and_how_often() {
+        let (line, story) = told(json!({}), Standing::Enabled);
+        assert_eq!(line, "tries again at 2026-11-15 12:01:10");
+        assert_eq!(
+            story,
+            "Failed 3 times, last with: answered 503. It tries again at 2026-11-15 12:01:10, \
+             and up to 5 times more before 2026-11-15 13:00:00."
+        );
+        let (_, last) = told(json!({"max_attempts": 4}), Standing::Enabled);
+        assert!(
+            last.ends_with("2026-11-15 12:01:10, for the last time."),
+            "{last}"
+        );
+    }
+
+    #[test]
+    fn one_that_is_held_says_by_what() {
+        let held = json!({"status": "held", "next_attempt_at": null});
+        let (tripped, story) = told(held.clone(), Standing::Enabled);
+        assert_eq!(tripped, "held: the endpoint's breaker is tripped");
+        assert!(story.contains("a probe"), "{story}");
+        let (paused, story) = told(held, Standing::Paused);
+        assert_eq!(paused, "held: the endpoint is paused");
+        assert!(story.contains("resumes"), "{story}");
+    }
+
+    #[test]
+    fn one_that_has_ended_says_how() {
+        let ended = |status: &str, reason: &str| {
+            let reason = (!reason.is_empty()).then_some(reason);
+            let at = "2026-11-15T12:30:00.000Z";
+            let change = json!({
+                "status": status, "reason": reason, "finished_at": at, "next_attempt_at": null,
+            });
+            told(change, Standing::Enabled)
+        };
+        assert_eq!(ended("succeeded", "").0, "delivered at 2026-11-15 12:30:00");
+        assert_eq!(
+            ended("cancelled", "").0,
+            "called off at 2026-11-15 12:30:00"
+        );
+        assert_eq!(ended("failed", "exhausted").0, "given up: no attempt left");
+        let (line, story) = ended("failed", "endpoint_disabled");
+        assert_eq!(line, "given up: the endpoint was disabled");
+        assert_eq!(
+            story,
+            "Given up at 2026-11-15 12:30:00 after 3 attempts: the endpoint was disabled. \
+             The last failure: answered 503."
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! One event: what an application handed over, and where it went.
+
+use maud::{Markup, html};
+
+use super::addresses::Addresses;
+use super::deliveries::endpoints;
+use super::deliveries::table::{Lines, table};
+use super::delivery::payload::{self, Event};
+use super::delivery::shape::Delivery;
+use super::{At, Reach, Show, at};
+use crate::api::problem::Problem;
+use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::parts::{Listed, copied, empty, time};
+use crate::dashboard::visit::Visit;
+use crate::picture::words::count;
+
+/// How many of its deliveries are shown. The list of deliveries has them all.
+const MAX_SHOWN: usize = 50;
+
+pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/events/{event}", |visit| {
+    Box::pin(one(visit))
+})];
+
+async fn one(visit: Visit) -> Result<Shown, Problem> {
+    let id = visit.name("event");
+    let event: Event = visit.get(&format!("/events/{id}")).await?;
+    let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
+    let found: Listed<Delivery> = visit.get(&path).await?;
+    let mut addresses = Addresses::none();
+    addresses.look_up(&visit, &endpoints(&found.data)).await?;
+    let page = Page::new(Tab::Deliveries, format!("Event {}", event.r#type))
+        .below("Deliveries", visit.here("/deliveries"))
+        .still("facts", facts(&event))
+        .live("deliveries", deliveries(&visit, &found, &addresses))
+        .still("payload", payload::section(&event));
+    Ok(page.into())
+}
+
+fn facts(event: &Event) -> Markup {
+    html! {
+        div.card {
+            h2 { "Facts" }
+            dl.facts {
+                dt { "Event" } dd { (copied(&event.id, "the id of the event")) }
+                dt { "Type" } dd { (event.r#type) }
+                dt { "Accepted" } dd { (time(&event.created_at)) }
+                @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
+                @if let Some(key) = &event.idempotency_key { dt { "Idempotency key" } dd { code { (key) } } }
+                dt { "Deliveries" } dd { (count(event.delivery_count)) }
+            }
+        }
+    }
+}
+
+fn deliveries(visit: &Visit, found: &Listed<Delivery>, addresses: &Addresses) -> Markup {
+    let all = visit.here(&format!("/deliveries?id={}", visit.name("event")));
+    html! {
+        h2 { "Where it went" }
+        @if found.data.is_empty() {
+            (empty("Nowhere: no endpoint wanted an event of this type when it was accepted."))
+        } @else {
+            (table(visit, "Its deliveries, the newest first", &found.data, addresses, Lines::Plain))
+        }
+        @if found.next_cursor.is_some() { p { a href=(all) { "All its deliveries" } } }
+    }
+}

@@ -1,0 +1,180 @@
+//! Replays as the API tells of them, and in words.
+
+use maud::Markup;
+use posthaste_core::classify::FailureKind;
+use serde::Deserialize;
+
+use crate::dashboard::pages::addresses::Addresses;
+use crate::dashboard::pages::delivery::words;
+use crate::dashboard::parts::{Mood, badge};
+use crate::dashboard::visit::query_of;
+use crate::picture::words::count;
+
+/// A replay.
+#[derive(Deserialize)]
+pub(in crate::dashboard::pages) struct Replay {
+    pub(in crate::dashboard::pages) id: String,
+    pub(in crate::dashboard::pages) status: Progress,
+    pub(in crate::dashboard::pages) total: u64,
+    pub(in crate::dashboard::pages) replayed: u64,
+    pub(in crate::dashboard::pages) filter: Asked,
+    pub(in crate::dashboard::pages) created_at: String,
+    pub(in crate::dashboard::pages) finished_at: Option<String>,
+}
+
+/// Whether a replay goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::dashboard::pages) enum Progress {
+    /// It does.
+    Running,
+    /// It is through.
+    Done,
+    /// Somebody stopped it.
+    Cancelled,
+}
+
+/// What is sent again.
+#[derive(Default, Deserialize)]
+pub(in crate::dashboard::pages) struct Asked {
+    pub(in crate::dashboard::pages) status: Option<String>,
+    pub(in crate::dashboard::pages) endpoint: Option<String>,
+    pub(in crate::dashboard::pages) event_type: Option<String>,
+    pub(in crate::dashboard::pages) error_kind: Option<FailureKind>,
+    pub(in crate::dashboard::pages) since: Option<String>,
+    pub(in crate::dashboard::pages) until: Option<String>,
+    pub(in crate::dashboard::pages) missed_since: Option<String>,
+}
+
+impl Replay {
+    /// How it stands.
+    pub(in crate::dashboard::pages) fn badge(&self) -> Markup {
+        match self.status {
+            Progress::Running => badge(Mood::Busy, "running"),
+            Progress::Done => badge(Mood::Good, "done"),
+            Progress::Cancelled => badge(Mood::Quiet, "stopped"),
+        }
+    }
+
+    /// How far it is.
+    pub(in crate::dashboard::pages) fn progress_in_words(&self) -> String {
+        match (self.total, self.replayed) {
+            (0, 0) => "nothing to send".to_owned(),
+            (total, replayed) => format!(
+                "{} of {} set going",
+                count(replayed),
+                count(total.max(replayed))
+            ),
+        }
+    }
+}
+
+impl Asked {
+    /// What is sent again, in words.
+    pub(in crate::dashboard::pages) fn in_words(&self, addresses: &Addresses) -> String {
+        let mut said = match (&self.missed_since, &self.status) {
+            (Some(_), _) => "Everything missed".to_owned(),
+            (None, Some(status)) => format!("All that {}", past(status)),
+            (None, None) => "Everything".to_owned(),
+        };
+        if let Some(event_type) = &self.event_type {
+            said.push_str(&format!(" of type {event_type}"));
+        }
+        if let Some(endpoint) = &self.endpoint {
+            let url = addresses.of(endpoint).url.as_deref();
+            said.push_str(&format!(" for {}", url.unwrap_or(endpoint)));
+        }
+        if let Some(kind) = self.error_kind {
+            said.push_str(&format!(" ({})", words::kind(kind)));
+        }
+        if let Some(since) = self.missed_since.as_ref().or(self.since.as_ref()) {
+            said.push_str(&format!(", since {}", plain(since)));
+        }
+        if let Some(until) = &self.until {
+            said.push_str(&format!(", until {}", plain(until)));
+        }
+        said
+    }
+
+    /// The list of deliveries it is about, as a query. Their status has changed since.
+    pub(super) fn deliveries(&self) -> String {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let since = self.missed_since.as_ref().or(self.since.as_ref());
+        let fields = [
+            ("endpoint", text(&self.endpoint)),
+            ("event_type", text(&self.event_type)),
+            ("since", since.cloned().unwrap_or_default()),
+            ("until", text(&self.until)),
+        ];
+        query_of(fields.iter().map(|(name, text)| (*name, text.as_str())))
+    }
+}
+
+fn past(status: &str) -> &str {
+    match status {
+        "cancelled" => "were called off",
+        // `failed` and `succeeded` are verbs already.
+        other => other,
+    }
+}
+
+/// A time within a sentence that is a link: without how long ago that was.
+fn plain(at: &str) -> String {
+    let at = at.split('.').next().unwrap_or(at);
+    at.trim_end_matches('Z').replace('T', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn asked(filter: Value) -> Asked {
+        serde_json::from_value(filter).expect("a filter")
+    }
+
+    #[test]
+    fn what_was_asked_for_is_said_in_words() {
+        let none = Addresses::none();
+        let all = asked(json!({"status": "failed"}));
+        assert_eq!(all.in_words(&none), "All that failed");
+        let one = asked(json!({
+            "status": "failed", "endpoint": "ep_1", "error_kind": "timeout", "event_type": "a.b",
+            "since": "2026-11-15T12:00:00.000Z", "until": "2026-11-15T13:00:00.000Z",
+        }));
+        assert_eq!(
+            one.in_words(&none),
+            "All that failed of type a.b for ep_1 (no answer in time), since 2026-11-15 12:00:00, \
+             until 2026-11-15 13:00:00"
+        );
+        assert_eq!(
+            one.deliveries(),
+            "?endpoint=ep_1&event_type=a.b&since=2026-11-15T12%3A00%3A00.000Z\
+             &until=2026-11-15T13%3A00%3A00.000Z"
+        );
+        let missed = asked(json!({"endpoint": "ep_1", "missed_since": "2026-11-15T12:00:00.000Z"}));
+        assert_eq!(
+            missed.in_words(&none),
+            "Everything missed for ep_1, since 2026-11-15 12:00:00"
+        );
+    }
+
+    #[test]
+    fn progress_never_says_more_than_all() {
+        let replay = |total: u64, replayed: u64| Replay {
+            id: String::new(),
+            status: Progress::Running,
+            total,
+            replayed,
+            filter: Asked::default(),
+            created_at: String::new(),
+            finished_at: None,
+        };
+        assert_eq!(
+            replay(1_500, 20).progress_in_words(),
+            "20 of 1,500 set going"
+        );
+        assert_eq!(replay(10, 12).progress_in_words(), "12 of 12 set going");
+        assert_eq!(replay(0, 0).progress_in_words(), "nothing to send");
+    }
+}

@@ -1,0 +1,227 @@
+//! What somebody filled in, and what is wrong with it.
+//!
+//! What was typed stays, and what is wrong is told beside its field. The API says what is wrong, but for
+//! times, which may be written here as people write them.
+
+use maud::{Markup, html};
+use posthaste_core::classify::FailureKind;
+use posthaste_core::time::{Span, Timestamp};
+
+use super::addresses::Addresses;
+use super::delivery::words;
+use crate::api::problem::Problem;
+
+/// What is said of a time that cannot be read.
+pub(super) const NO_TIME: &str =
+    "must be a time, such as 2026-11-15 14:30, or how long ago that is, such as 2h";
+
+/// The fields of a form, by the API's names.
+pub(super) struct Typed {
+    fields: Vec<(&'static str, String)>,
+    wrong: Vec<(&'static str, String)>,
+}
+
+impl Typed {
+    /// Reads these fields.
+    pub(super) fn read<'a>(names: &[&'static str], field: impl Fn(&str) -> &'a str) -> Typed {
+        let fields = names.iter().map(|name| (*name, field(name).to_owned()));
+        Typed {
+            fields: fields.collect(),
+            wrong: Vec::new(),
+        }
+    }
+
+    /// Every field, in order, and what stands in it.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields
+            .iter()
+            .map(|(name, text)| (*name, text.as_str()))
+    }
+
+    /// What stands in a field.
+    pub(super) fn value(&self, name: &str) -> &str {
+        let found = self.fields().find(|(field, _)| *field == name);
+        found.map_or("", |(_, text)| text)
+    }
+
+    /// What is wrong with a field.
+    pub(super) fn wrong(&self, name: &str) -> Option<&str> {
+        let found = self.wrong.iter().find(|(field, _)| *field == name);
+        found.map(|(_, message)| message.as_str())
+    }
+
+    /// Whether anything is wrong.
+    pub(super) fn is_wrong(&self) -> bool {
+        !self.wrong.is_empty()
+    }
+
+    /// Calls a field wrong. What was called so before stays as it was.
+    pub(super) fn call_wrong(&mut self, name: &str, message: impl Into<String>) -> bool {
+        let known = self.fields.iter().find(|(field, _)| *field == name);
+        match known.map(|(field, _)| *field) {
+            Some(field) if self.wrong(field).is_none() => {
+                self.wrong.push((field, message.into()));
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Keeps in mind what the API calls wrong. Says whether any of that is news about these fields.
+    pub(super) fn note(&mut self, problem: &Problem) -> bool {
+        let mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
+        let mut has_news = false;
+        for mistake in mistakes {
+            has_news |= self.call_wrong(&mistake.field, mistake.message.clone());
+        }
+        has_news
+    }
+
+    /// Calls each of these wrong that is filled in and no time.
+    pub(super) fn check_times(&mut self, names: &[&'static str], now: Timestamp) {
+        for name in names {
+            let text = self.value(name);
+            if !text.is_empty() && moment(text, now).is_none() {
+                self.call_wrong(name, NO_TIME);
+            }
+        }
+    }
+
+    /// A field with its label, and what is wrong with it.
+    pub(super) fn field(&self, name: &str, label: &str, input: Markup) -> Markup {
+        html! {
+            div {
+                label for=(name) { (label) }
+                (input)
+                @if let Some(message) = self.wrong(name) { p.wrong #{ (name) "-wrong" } { (message) } }
+            }
+        }
+    }
+
+    fn invalid(&self, name: &str) -> Option<&'static str> {
+        self.wrong(name).map(|_| "true")
+    }
+
+    fn described(&self, name: &str) -> Option<String> {
+        self.wrong(name).map(|_| format!("{name}-wrong"))
+    }
+
+    /// A line to type into.
+    pub(super) fn text(&self, name: &str, example: &str) -> Markup {
+        html! {
+            input #(name) name=(name) value=(self.value(name)) placeholder=(example) autocomplete="off"
+                spellcheck="false" aria-invalid=[self.invalid(name)] aria-describedby=[self.described(name)];
+        }
+    }
+
+    /// One of several. `any` is what stands for none of them.
+    pub(super) fn choice(&self, name: &str, any: Option<&str>, values: &[(&str, &str)]) -> Markup {
+        let chosen = self.value(name);
+        let is_known = chosen.is_empty() || values.iter().any(|(value, _)| *value == chosen);
+        html! {
+            select #(name) name=(name) aria-invalid=[self.invalid(name)] aria-describedby=[self.described(name)] {
+                @if let Some(any) = any { option value="" { (any) } }
+                @for (value, shown) in values { option value=(value) selected[*value == chosen] { (shown) } }
+                // What is wrong, or gone, stays as it was asked for.
+                @if !is_known { option value=(chosen) selected { (chosen) } }
+            }
+        }
+    }
+
+    /// One of the tenant's endpoints: to be chosen, or by its id if they are too many.
+    pub(super) fn endpoint(&self, any: &str, endpoints: &Addresses) -> Markup {
+        let mut choices: Vec<(&str, &str)> = endpoints.choices().collect();
+        choices.sort_unstable_by_key(|(id, url)| (*url, *id));
+        if !endpoints.has_more {
+            return self.choice("endpoint", Some(any), &choices);
+        }
+        html! {
+            input #endpoint name="endpoint" list="endpoints" value=(self.value("endpoint")) placeholder="ep_…"
+                autocomplete="off" spellcheck="false" aria-invalid=[self.invalid("endpoint")]
+                aria-describedby=[self.described("endpoint")];
+            datalist #endpoints { @for (id, url) in &choices { option value=(id) { (url) } } }
+        }
+    }
+
+    /// One of the kinds of failure.
+    pub(super) fn kind(&self, any: &str) -> Markup {
+        let kinds = FailureKind::ALL.map(|kind| (kind.name(), words::kind(kind)));
+        self.choice("error_kind", Some(any), &kinds)
+    }
+}
+
+/// A time as people write it, as the API reads it: to the day, the minute or the second, all UTC, or as
+/// long ago as a duration says.
+pub(super) fn moment(text: &str, now: Timestamp) -> Option<String> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Some(at.to_string());
+    }
+    if let Ok(span) = text.parse::<Span>() {
+        let ago = now.0.saturating_sub(span.as_millis());
+        return Some(Timestamp(ago).to_string());
+    }
+    let rest = match text.len() {
+        10 => "T00:00:00Z",
+        16 => ":00Z",
+        19 => "Z",
+        _ => return None,
+    };
+    let at = format!("{text}{rest}").parse::<Timestamp>().ok()?;
+    Some(at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().expect("a time");
+        for (text, wanted) in [
+            ("2026-11-15T10:00:00.5+01:00", "2026-11-15T09:00:00.500Z"),
+            ("2026-11-15 10:30", "2026-11-15T10:30:00.000Z"),
+            ("2026-11-15T10:30", "2026-11-15T10:30:00.000Z"),
+            ("2026-11-15 10:30:05", "2026-11-15T10:30:05.000Z"),
+            ("2026-11-15", "2026-11-15T00:00:00.000Z"),
+            ("2h", "2026-11-15T10:00:00.000Z"),
+            ("1d12h", "2026-11-14T00:00:00.000Z"),
+        ] {
+            assert_eq!(moment(text, now).as_deref(), Some(wanted), "{text}");
+        }
+        for text in [
+            "yesterday",
+            "2026-13-01",
+            "2026-11-15 25:00",
+            "10:30",
+            "ééééé",
+        ] {
+            assert_eq!(moment(text, now), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_beside_its_field_and_what_was_typed_stays() {
+        let mut typed = Typed::read(&["status", "since"], |name| match name {
+            "status" => "<odd>",
+            _ => "soon",
+        });
+        typed.check_times(&["since"], Timestamp(0));
+        assert!(typed.note(&Problem::invalid_field("status", "must be another")));
+        assert!(
+            !typed.note(&Problem::invalid_field("status", "again")),
+            "no news"
+        );
+        assert!(!typed.note(&Problem::invalid_field("limit", "not of this form")));
+        let shown = typed.field("since", "Since", typed.text("since", "2h")).0;
+        assert!(shown.contains("value=\"soon\""), "{shown}");
+        assert!(
+            shown.contains("aria-invalid=\"true\" aria-describedby=\"since-wrong\""),
+            "{shown}"
+        );
+        assert!(shown.contains("id=\"since-wrong\""), "{shown}");
+        let shown = typed
+            .choice("status", Some("any"), &[("failed", "failed")])
+            .0;
+        assert!(shown.contains("value=\"&lt;odd&gt;\" selected"), "{shown}");
+    }
+}
