@@ -92,8 +92,6 @@
     }
     showCopying(section);
     tellTimes();
-    section.classList.add("fresh");
-    setTimeout(() => section.classList.remove("fresh"), 600);
   };
   document.addEventListener("focusout", () => {
     setTimeout(() => {

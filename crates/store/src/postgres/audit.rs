@@ -103,25 +103,36 @@ pub(super) async fn list(
 ) -> Result<Page<AuditEntry, AuditId>, Fault> {
     let (from, below) = filter.range(page.before);
     let (from, below, limit) = (Id(from), Id(below), one_more(page.limit));
-    let rest = "id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3";
     let rows = match &filter.of {
         AuditOf::Everybody => {
-            let sql = format!("SELECT {COLUMNS} WHERE {rest}");
+            let sql =
+                format!("SELECT {COLUMNS} WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3");
             link.query(&sql, &[&from, &below, &limit]).await?
         }
         AuditOf::Named(tenant) => {
-            let sql = format!("SELECT {COLUMNS} WHERE tenant = $4 AND {rest}");
-            link.query(&sql, &[&from, &below, &limit, &tenant.as_str()])
-                .await?
+            link.query(
+                &select("tenant"),
+                &[&from, &below, &limit, &tenant.as_str()],
+            )
+            .await?
         }
         AuditOf::Tenant(tenant) => {
             let no = live_tenant(link, tenant).await?;
-            let sql = format!("SELECT {COLUMNS} WHERE tenant_no = $4 AND {rest}");
-            link.query(&sql, &[&from, &below, &limit, &no]).await?
+            link.query(&select("tenant_no"), &[&from, &below, &limit, &no])
+                .await?
         }
     };
     let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// Selects what a column says is somebody's. Ordered as the index of that column is, or everybody's entries would be
+/// read to find a small tenant's.
+fn select(column: &str) -> String {
+    format!(
+        "SELECT {COLUMNS} WHERE {column} IS NOT NULL AND ({column}, id) >= ($4, $1) \
+         AND ({column}, id) < ($4, $2) ORDER BY {column} DESC, id DESC LIMIT $3"
+    )
 }
 
 /// Removes entries that have been kept for long enough, and says how many. What another node removes just now is left
