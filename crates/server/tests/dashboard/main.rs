@@ -9,7 +9,6 @@
 mod deliveries;
 mod doors;
 mod endpoints;
-#[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
 mod overview;
 mod replays;

@@ -192,14 +192,6 @@ fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &[Option<
 }
 
 impl Series {
-    /// A series with nothing in it.
-    pub(super) fn nothing() -> Series {
-        Series {
-            bucket: String::new(),
-            buckets: Vec::new(),
-        }
-    }
-
     fn ratio(&self, part: fn(&Bucket) -> (u32, u32)) -> Vec<Option<f64>> {
         let ratio = |bucket| {
             let (part, whole) = part(bucket);
@@ -314,9 +306,16 @@ mod tests {
         serde_json::from_value(windows).expect("stats")
     }
 
+    fn nothing() -> Series {
+        Series {
+            bucket: String::new(),
+            buckets: Vec::new(),
+        }
+    }
+
     #[test]
     fn figures_are_told_in_words_with_their_ranges() {
-        let shown = stats().cards(Window::Hour, &Series::nothing()).0;
+        let shown = stats().cards(Window::Hour, &nothing()).0;
         for part in [
             "12.3 %",
             "Healthy below 5 %, alert above 10 %.",
