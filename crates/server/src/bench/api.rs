@@ -145,6 +145,31 @@ impl Api {
         })
     }
 
+    /// What is shown at a path.
+    pub async fn get(&mut self, path: &str) -> Result<Value, Failure> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        serde_json::from_slice(&answer).map_err(|error| Failure::Unanswered {
+            what: format!("GET {path}"),
+            why: format!("its answer is not JSON: {error}"),
+        })
+    }
+
+    /// Loads a page, and says how long it is.
+    pub async fn page(&mut self, path: &str) -> Result<usize, Failure> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        Ok(answer.len())
+    }
+
+    /// Makes a link to a tenant's portal, and says its path.
+    pub async fn portal(&mut self, tenant: &str) -> Result<String, Failure> {
+        let path = format!("/v1/tenants/{tenant}/portal-links");
+        let made = self.post(&path, Some(&json!({}))).await?;
+        let url = text(&made, "url", &path)?;
+        // Where it is served from the outside is not where it is asked for here.
+        let place = url.find("/portal/").unwrap_or_default();
+        Ok(url[place..].to_owned())
+    }
+
     /// Pauses or resumes an endpoint, as the verb says.
     pub async fn turn(&mut self, tenant: &str, endpoint: &str, verb: &str) -> Result<(), Failure> {
         let path = format!("/v1/tenants/{tenant}/endpoints/{endpoint}/{verb}");

@@ -39,7 +39,7 @@ use tokio::runtime;
 
 use failure::Failure;
 use report::Outcome;
-use scenario::{door, flat, history, memory, neighbour, recovery, versus};
+use scenario::{door, flat, history, memory, neighbour, pages, recovery, versus};
 use settings::{Scenario, Settings};
 
 /// Plays what was asked for, one after the other.
@@ -71,6 +71,7 @@ async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failur
         Scenario::Door => door::run(settings).await,
         Scenario::Nodes => versus::nodes(settings).await,
         Scenario::Flat => flat::run(settings).await,
+        Scenario::Pages => pages::run(settings).await,
     }
 }
 

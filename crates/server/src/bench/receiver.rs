@@ -45,6 +45,8 @@ pub enum Mood {
     Down = 1,
     /// It answers 200 after half a minute.
     Hanging = 2,
+    /// It answers 400 at once to every second event, by its number, and 200 to the others.
+    Choosy = 3,
 }
 
 /// How long a hanging endpoint takes.
@@ -276,6 +278,9 @@ impl Shared {
             self.ledger.stray("a body that was changed on its way");
             return StatusCode::BAD_REQUEST;
         };
+        if mood == Mood::Choosy as u8 && !number.is_multiple_of(2) {
+            return StatusCode::BAD_REQUEST;
+        }
         let nth = endpoint.arrivals.fetch_add(1, Ordering::Relaxed);
         if nth.is_multiple_of(VERIFIED_ONE_IN)
             && let Err(why) = verify(endpoint, headers, body)

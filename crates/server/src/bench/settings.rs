@@ -44,6 +44,8 @@ pub enum Scenario {
     Nodes,
     /// What commits and fetches cost on PostgreSQL with much waiting, much dead, and an old snapshot
     Flat,
+    /// How long each page of the dashboard takes with few and with many deliveries stored
+    Pages,
 }
 
 /// What a benchmark is asked to do.

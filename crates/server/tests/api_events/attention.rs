@@ -2,9 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_store::{DisabledReason, Store};
 use serde_json::{Value, json};
 
-use crate::kit::World;
+use crate::kit::{NOON, World};
 
 const ALL: &str = "/v1/attention";
 const OWN: &str = "/v1/tenants/acme/attention";
@@ -60,4 +62,78 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
     assert_eq!(listed(&world, OWN).await.len(), 1);
     world.wall_ms.fetch_add(3_600_001, Ordering::SeqCst);
     assert_eq!(listed(&world, OWN).await, [], "it was long ago");
+}
+
+async fn stand(
+    world: &World,
+    endpoint: &str,
+    standing: Standing,
+    reason: Option<DisabledReason>,
+    health: Option<Health>,
+) {
+    let id = endpoint.parse().unwrap();
+    let stood = world.store.set_standing(NOON, id, standing, reason, health);
+    assert_eq!(stood.await, Ok(true));
+}
+
+#[tokio::test]
+async fn the_worst_come_first_wherever_they_are_known_from() {
+    let world = World::quiet().await;
+    let mut made = Vec::new();
+    for _ in 0..6 {
+        made.push(endpoint(&world).await);
+    }
+    let [well, paused, failing, tripped, switched_off, gone] = &made[..] else {
+        panic!("six were made");
+    };
+    world.attempted(well, true);
+    stand(&world, paused, Standing::Paused, None, None).await;
+    for _ in 0..9 {
+        world.attempted(failing, false);
+    }
+    let health = Health {
+        revision: 1,
+        consecutive_failures: 412,
+        failing_since: Some(NOON),
+        trip: Some(StoredTrip {
+            until: NOON,
+            reason: TripReason::ConsecutiveFailures,
+            failed_probes: 0,
+        }),
+        ..Health::default()
+    };
+    stand(&world, tripped, Standing::Enabled, None, Some(health)).await;
+    world.attempted(tripped, false);
+    let manual = Some(DisabledReason::Manual);
+    stand(&world, switched_off, Standing::Disabled, manual, None).await;
+    let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));
+    stand(&world, gone, Standing::Disabled, automatic, None).await;
+    // Each gets an event but those that are disabled.
+    world.event(&json!({"type": "a.b", "payload": 1})).await;
+
+    let order = [
+        (gone, "disabled"),
+        (tripped, "breaker_tripped"),
+        (failing, "failing"),
+        (paused, "paused"),
+    ];
+    let order = order.map(|(id, why)| (id.clone(), why.to_owned()));
+    assert_eq!(listed(&world, ALL).await, order);
+    assert_eq!(listed(&world, OWN).await, order);
+    let shown = world.get(OWN).await.ok(200);
+    assert_eq!(
+        shown["data"][1],
+        json!({
+            "tenant_id": "acme", "endpoint_id": tripped, "url": "http://127.0.0.1:9999/",
+            "status": "enabled", "reason": "breaker_tripped", "since": "2026-11-15T12:00:00.000Z",
+            "detail": "412 failures in a row; last: HTTP 503", "pending": 1, "success_ratio": 0.0,
+            "last_failure_at": "2026-11-15T12:00:00.000Z",
+        })
+    );
+    assert_eq!(
+        shown["data"][3]["detail"],
+        "paused by hand; 1 delivery waits"
+    );
+    world.tenant(json!({"id": "other"})).await;
+    assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
 }

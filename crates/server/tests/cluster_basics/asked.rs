@@ -191,5 +191,36 @@ async fn figures_are_those_of_all_nodes() {
         let health = format!("{ENDPOINTS}/{endpoint}/health");
         api.until(&health, |health| health["success_ratio"] == 0.0)
             .await;
+        let own = format!("{ENDPOINTS}/{endpoint}/stats");
+        api.until(&own, |stats| {
+            stats["windows"]["24h"]["dead_letter_ratio"]["value"] == 1.0
+        })
+        .await;
+        let series = [
+            "/v1/stats/series".to_owned(),
+            format!("{stats}/series?window=24h"),
+            format!("{own}/series"),
+        ];
+        for path in series {
+            let series = api.get(&path).await.expect(200);
+            let buckets = series["buckets"].as_array().expect("buckets");
+            let failed: u64 = buckets.iter().filter_map(|it| it["failed"].as_u64()).sum();
+            assert_eq!(failed, 1, "{path} asked of {asked}");
+        }
+    }
+    // Whoever sends sees it fail, and whoever is asked says so.
+    for _ in 0..4 {
+        pair.api(0).event("acme", event()).await;
+    }
+    for asked in [0, 1] {
+        for path in ["/v1/attention", "/v1/tenants/acme/attention"] {
+            let mut api = pair.api(asked);
+            api.until(path, |shown| {
+                let first = &shown["data"][0];
+                first["endpoint_id"] == endpoint.as_str()
+                    && first["detail"] == "5 of the last 5 attempts failed; last: HTTP 400"
+            })
+            .await;
+        }
     }
 }

@@ -27,6 +27,8 @@ use judge::{Finding, Reason, Suspect};
 const MAX_SHOWN: usize = 100;
 /// So many are looked at more closely.
 const MAX_SUSPECTS: usize = 2 * MAX_SHOWN;
+/// So many are asked of the store, which does not know the worst from the rest.
+const MAX_TROUBLED: usize = 1_000;
 /// So many questions are put to the store at once: sending waits for the same answers.
 const ASKED_AT_ONCE: usize = 8;
 
@@ -90,7 +92,7 @@ async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, P
 /// Endpoints that may need a look, with what is known of them.
 async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, Problem> {
     let now = app.clock.wall();
-    let troubled: Vec<EndpointRow> = Vec::new();
+    let troubled = app.store.troubled(tenant.clone(), MAX_TROUBLED).await?;
     let nothing = Lately::default();
     let mut rows: Vec<(Reason, EndpointRow)> = troubled
         .into_iter()

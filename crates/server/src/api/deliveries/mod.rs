@@ -25,6 +25,9 @@ pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
 pub(super) use schema::GROUP;
 
+/// So many deliveries are asked of the store at once, where each must be looked at.
+const ASKED_AT_ONCE: usize = 16;
+
 /// `GET …/deliveries`.
 async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
@@ -78,21 +81,25 @@ async fn in_flight(
     wanted: &Wanted,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let flights = app.switchboard.flights().await;
-    let older = |id: &DeliveryId| page.before.is_none_or(|before| *id < before);
+    let mut flights = app.switchboard.flights().await;
+    flights.retain(|id| page.before.is_none_or(|before| *id < before));
     let mut items: Vec<StoredDelivery> = Vec::new();
-    for id in flights.into_iter().filter(older) {
-        let Some((stored, _)) = app.store.delivery(tenant.clone(), id).await? else {
-            continue;
-        };
-        if !wanted.means(&stored) {
-            continue;
+    for some in flights.chunks(ASKED_AT_ONCE) {
+        let ask = |id: &DeliveryId| app.store.delivery(tenant.clone(), *id);
+        let asked: Vec<_> = some.iter().map(ask).collect();
+        for found in asked {
+            let Some((stored, _)) = found.await? else {
+                continue;
+            };
+            if !wanted.means(&stored) {
+                continue;
+            }
+            if items.len() == page.limit {
+                let next = items.last().map(|last| last.delivery.facts().id);
+                return Ok(Page { items, next });
+            }
+            items.push(stored);
         }
-        if items.len() == page.limit {
-            let next = items.last().map(|last| last.delivery.facts().id);
-            return Ok(Page { items, next });
-        }
-        items.push(stored);
     }
     Ok(Page { items, next: None })
 }
