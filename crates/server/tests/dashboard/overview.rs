@@ -153,3 +153,39 @@ async fn the_lab_says_what_is_wrong_beside_its_field() {
         assert!(!lab.html.contains("<script>"), "{query}");
     }
 }
+
+#[tokio::test]
+async fn the_audit_says_who_did_what() {
+    let world = World::new().await;
+    let key = world.tenant("other").await;
+    let id = world
+        .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
+        .await;
+    let path = format!("/dashboard/t/acme/endpoints/{id}");
+    world.submit(&format!("{path}/pause"), &[]).await.sent_to();
+    let refused = [("url", "ftp://x")];
+    let wrong = world.submit("/dashboard/t/acme/endpoints/new", &refused);
+    assert_eq!(wrong.await.status, 422);
+    let all = world.page("/dashboard/audit").await;
+    all.says("pause endpoint")
+        .says("on these pages")
+        .says("by the API");
+    let list = all.section("list");
+    let (paused, made) = (list.find("pause endpoint"), list.find("create tenant"));
+    assert!(paused < made, "the newest first: {list}");
+    assert!(list.contains("refused"), "{list}");
+    let some = world.page("/dashboard/audit?tenant=other").await;
+    let list = some.section("list");
+    assert!(
+        list.contains("create key") && !list.contains("pause"),
+        "{list}"
+    );
+    assert_eq!(some.field("tenant"), "other");
+    let none = world.page("/dashboard/audit?until=2001-01-01T00:00").await;
+    none.says("Nothing was done that fits.");
+    let wrong = world.page("/dashboard/audit?since=soon").await;
+    assert_eq!(wrong.status, 422);
+    assert_eq!(wrong.field("since"), "soon");
+    assert!(!wrong.wrong("since").is_empty());
+    assert_eq!(world.page_as(&key, "/dashboard/audit").await.status, 404);
+}

@@ -52,6 +52,8 @@ struct Bucket {
     succeeded: u32,
     failed: u32,
     retries: u32,
+    second_attempts: u32,
+    second_successes: u32,
     latency_ms: Option<Latency>,
 }
 
@@ -167,7 +169,8 @@ impl Stats {
                     &ratio(|it| (it.failed, it.failed.saturating_add(it.succeeded)))))
                 (card(&figures.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
                     &ratio(|it| (it.attempts, it.succeeded))))
-                (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded", &[]))
+                (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
+                    &ratio(|it| (it.second_successes, it.second_attempts))))
                 (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now", &[]))
             }
         }
@@ -333,7 +336,8 @@ mod tests {
     fn what_happened_is_drawn_unless_nothing_did() {
         let bucket = |attempts: u32, succeeded: u32| {
             json!({"start": "2026-01-02T03:04:00.000Z", "attempts": attempts, "succeeded": succeeded,
-                "failed": 0, "retries": 0, "latency_ms": {"mean": 2.5, "max": 80.0}})
+                "failed": 0, "retries": 0, "second_attempts": 0, "second_successes": 0,
+                "latency_ms": {"mean": 2.5, "max": 80.0}})
         };
         let series = |buckets: Value| -> Series {
             let series = json!({"window": "1h", "bucket": "1m", "buckets": buckets});
