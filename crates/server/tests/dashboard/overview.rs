@@ -19,7 +19,13 @@ async fn what_needs_a_look_comes_first() {
         let page = world.page(path).await;
         let text = page.text();
         assert!(text.find("Needs a look") < text.find("Health"), "{text}");
+        let attention = page.section("attention");
+        assert!(attention.contains("paused by hand"), "{attention}");
+        let link = format!("/dashboard/t/acme/endpoints/{id}");
+        assert_eq!(page.link(&broken.url()), link);
         page.says("Healthy below 5 %, alert above 10 %.");
+        // There was no second attempt yet.
+        page.says("nothing to tell");
         assert!(
             page.section("traffic").contains("1 attempts in all"),
             "{text}"

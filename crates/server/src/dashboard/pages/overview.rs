@@ -121,9 +121,10 @@ fn needy(visit: &Visit, all: &[Needy]) -> Markup {
                     td.words data-label="Why" { (one.detail) }
                     td data-label="Waiting" { (words::count(one.pending)) }
                     td data-label="Failing since" {
-                        @match one.since.as_deref().or(one.last_failure_at.as_deref()) {
-                            Some(at) => { (time(at)) }
-                            None => { "–" }
+                        @match (&one.since, &one.last_failure_at) {
+                            (Some(since), _) => { (time(since)) }
+                            (None, Some(last)) => { "now and then, last " (time(last)) }
+                            (None, None) => { "–" }
                         }
                     }
                 } } }

@@ -181,7 +181,7 @@ impl Health {
         match self.latency_ms.p50 {
             Some(_) => format!("{} %", (self.success_ratio * 1_000.0).round() / 10.0),
             // Without attempts nothing is known, whatever the ratio says.
-            None => "no attempts lately".to_owned(),
+            None => "nothing was sent lately".to_owned(),
         }
     }
 
@@ -278,7 +278,7 @@ pub(super) mod tests {
 
     #[test]
     fn without_attempts_no_success_is_claimed() {
-        assert_eq!(health(&json!({})).success(), "no attempts lately");
+        assert_eq!(health(&json!({})).success(), "nothing was sent lately");
         let busy =
             health(&json!({"success_ratio": 0.9876, "latency_ms": {"p50": 12.2, "p99": 80.0}}));
         assert_eq!(busy.success(), "98.8 %");
