@@ -134,8 +134,7 @@ async fn is_still_welcome(visit: &Visit) -> Result<(), Problem> {
     match &visit.visitor.door {
         Door::Session { token, .. } => door::by_session(dashboard, token).await.map(drop),
         Door::Portal { token } => door::at_portal(dashboard, token).await.map(drop),
-        // It is asked about with everything that is read.
-        Door::Key => Ok(()),
+        Door::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
     }
 }
 

@@ -46,9 +46,11 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::routing::get;
 use http::{Request, Response};
+use posthaste_store::KeyHash;
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::App;
+use crate::api::cache::Cache;
 use crate::api::pace::Meter;
 
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
@@ -66,6 +68,8 @@ pub struct Dashboard {
     /// How many wrong keys were given lately.
     wrong_keys: Meter,
     live: Arc<Semaphore>,
+    /// How often links were used lately.
+    links: Cache<KeyHash, Arc<Meter>>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -83,6 +87,7 @@ impl Dashboard {
             settings,
             wrong_keys: Meter::default(),
             live: Arc::new(Semaphore::new(MAX_LIVE_STREAMS)),
+            links: Cache::new(door::MAX_KNOWN_LINKS),
             stopping,
         }
     }
