@@ -11,6 +11,7 @@ mod doors;
 mod endpoints;
 #[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
+mod live;
 mod overview;
 mod replays;
 mod seen;
