@@ -143,3 +143,18 @@ fn the_server_delivers_everything_once() {
     is_measured(&told["server"], "first_attempt_lag_ms");
     is_measured(&told, "ratio");
 }
+
+#[test]
+fn every_page_is_timed_with_few_and_with_many_stored() {
+    let told = document(bench("--scenario pages --events 300 --rounds 1 --json"));
+    let pages = &told["scenarios"][0];
+    assert_eq!((&pages["few"], &pages["many"]), (&100.into(), &300.into()));
+    let pages = pages["pages"].as_array().expect("a list");
+    assert!(pages.len() >= 20, "only {} pages", pages.len());
+    for page in pages {
+        for name in ["few_ms", "many_ms", "ratio"] {
+            is_measured(page, name);
+        }
+        assert!(page["bytes"].as_u64() > Some(500), "{page}");
+    }
+}

@@ -165,7 +165,12 @@ fn legend() -> Vec<Element> {
 
 fn axis(scale: &Stretched, floor: f64) -> Vec<Element> {
     let mut drawn = Vec::new();
-    for ms in ticks::landmarks_ms(scale, LABEL) {
+    let mut marks = ticks::landmarks_ms(scale, LABEL);
+    // Between two landmarks there is at least an end.
+    if marks.len() == 1 && scale.most_ms() > 1 {
+        marks.push(scale.most_ms());
+    }
+    for ms in marks {
         let x = LEFT + scale.place(ms);
         let name = match ms {
             0 => "due".to_owned(),
@@ -314,6 +319,20 @@ mod tests {
             assert_well_formed(&text);
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_time_stands_on_the_axis_however_short_it_is() {
+        let mut short = journey(1, 0);
+        short.past.push(Tried {
+            number: 2,
+            at_ms: 870,
+            delivered: true,
+            ended: "delivered".to_owned(),
+        });
+        short.gives_up_ms = None;
+        let text = short.draw().write();
+        assert!(text.contains(">870ms</text>"), "{text}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ async fn what_happened_is_shown_bucket_by_bucket() {
     let quiet = |start: &str| {
         json!({
             "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
-            "latency_ms": null,
+            "second_attempts": 0, "second_successes": 0, "latency_ms": null,
         })
     };
     let ends = |path: String| {
@@ -125,7 +125,8 @@ async fn what_happened_is_shown_bucket_by_bucket() {
         buckets[59],
         json!({
             "start": "2026-11-15T12:07:00.000Z", "attempts": 1, "succeeded": 0, "failed": 1,
-            "retries": 1, "latency_ms": {"mean": 12.5, "max": 12.5},
+            "retries": 1, "second_attempts": 1, "second_successes": 0,
+            "latency_ms": {"mean": 12.5, "max": 12.5},
         })
     );
     for wrong in ["5m", "1d", "x"] {

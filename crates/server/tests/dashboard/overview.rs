@@ -19,7 +19,13 @@ async fn what_needs_a_look_comes_first() {
         let page = world.page(path).await;
         let text = page.text();
         assert!(text.find("Needs a look") < text.find("Health"), "{text}");
+        let attention = page.section("attention");
+        assert!(attention.contains("paused by hand"), "{attention}");
+        let link = format!("/dashboard/t/acme/endpoints/{id}");
+        assert_eq!(page.link(&broken.url()), link);
         page.says("Healthy below 5 %, alert above 10 %.");
+        // There was no second attempt yet.
+        page.says("nothing to tell");
         assert!(
             page.section("traffic").contains("1 attempts in all"),
             "{text}"
@@ -152,4 +158,40 @@ async fn the_lab_says_what_is_wrong_beside_its_field() {
         assert!(!lab.wrong(field).is_empty(), "{query}");
         assert!(!lab.html.contains("<script>"), "{query}");
     }
+}
+
+#[tokio::test]
+async fn the_audit_says_who_did_what() {
+    let world = World::new().await;
+    let key = world.tenant("other").await;
+    let id = world
+        .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
+        .await;
+    let path = format!("/dashboard/t/acme/endpoints/{id}");
+    world.submit(&format!("{path}/pause"), &[]).await.sent_to();
+    let refused = [("url", "ftp://x")];
+    let wrong = world.submit("/dashboard/t/acme/endpoints/new", &refused);
+    assert_eq!(wrong.await.status, 422);
+    let all = world.page("/dashboard/audit").await;
+    all.says("pause endpoint")
+        .says("on these pages")
+        .says("by the API");
+    let list = all.section("list");
+    let (paused, made) = (list.find("pause endpoint"), list.find("create tenant"));
+    assert!(paused < made, "the newest first: {list}");
+    assert!(list.contains("refused"), "{list}");
+    let some = world.page("/dashboard/audit?tenant=other").await;
+    let list = some.section("list");
+    assert!(
+        list.contains("create key") && !list.contains("pause"),
+        "{list}"
+    );
+    assert_eq!(some.field("tenant"), "other");
+    let none = world.page("/dashboard/audit?until=2001-01-01T00:00").await;
+    none.says("Nothing was done that fits.");
+    let wrong = world.page("/dashboard/audit?since=soon").await;
+    assert_eq!(wrong.status, 422);
+    assert_eq!(wrong.field("since"), "soon");
+    assert!(!wrong.wrong("since").is_empty());
+    assert_eq!(world.page_as(&key, "/dashboard/audit").await.status, 404);
 }

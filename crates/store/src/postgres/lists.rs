@@ -18,8 +18,9 @@ use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
 };
 
-/// How many rows one page looks at. After that it ends, with what it found.
-const MAX_LOOKED_AT: usize = 20_000;
+/// How many rows one page looks at. After that it ends, with what it found: somebody waits for it, and may
+/// look on from there.
+const MAX_LOOKED_AT: usize = 5_000;
 /// How many rows are looked at together, at least.
 const MIN_LOOKED_AT: usize = 64;
 

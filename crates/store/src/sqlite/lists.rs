@@ -21,8 +21,9 @@ use crate::{
     StoredStatus,
 };
 
-/// How many rows one page looks at. After that it ends, with what it found.
-const MAX_LOOKED_AT: usize = 20_000;
+/// How many rows one page looks at. After that it ends, with what it found: somebody waits for it, and may
+/// look on from there.
+const MAX_LOOKED_AT: usize = 5_000;
 /// How many keys are read at once, at least.
 const MIN_KEYS: usize = 64;
 

@@ -240,6 +240,8 @@ struct BucketView {
     succeeded: u32,
     failed: u32,
     retries: u32,
+    second_attempts: u32,
+    second_successes: u32,
     latency_ms: Option<LatencyView>,
 }
 
@@ -262,6 +264,8 @@ impl SeriesView {
                     succeeded: tally.succeeded,
                     failed: tally.failed,
                     retries: tally.retries,
+                    second_attempts: tally.second_attempts,
+                    second_successes: tally.second_successes,
                     latency_ms: latency(tally),
                 })
                 .collect(),

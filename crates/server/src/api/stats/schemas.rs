@@ -45,13 +45,18 @@ fn series() -> Value {
     let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
     let bucket = json!({
         "type": "object",
-        "required": ["start", "attempts", "succeeded", "failed", "retries", "latency_ms"],
+        "required": [
+            "start", "attempts", "succeeded", "failed", "retries", "second_attempts",
+            "second_successes", "latency_ms",
+        ],
         "properties": {
             "start": {"type": "string", "format": "date-time", "description": "When it begins."},
             "attempts": count("Attempts made."),
             "succeeded": count("Deliveries that succeeded."),
             "failed": count("Deliveries that were given up."),
             "retries": count("Attempts that were not the first."),
+            "second_attempts": count("Attempts that were the second."),
+            "second_successes": count("Those of them that succeeded."),
             "latency_ms": {
                 "type": ["object", "null"],
                 "description": "How long attempts took; null if there were none.",

@@ -110,8 +110,10 @@ fn filters(visit: &Visit, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
             (field("tenant", "Tenant", filter.tenant).line("text"))
             (field("since", "Since (UTC)", filter.since).line("datetime-local"))
             (field("until", "Until (UTC)", filter.until).line("datetime-local"))
-            button type="submit" { "Show" }
-            a href=(visit.link("/audit")) { "All" }
+            div.do {
+                button type="submit" { "Show" }
+                a href=(visit.link("/audit")) { "All" }
+            }
         }
     }
 }

@@ -52,6 +52,8 @@ struct Bucket {
     succeeded: u32,
     failed: u32,
     retries: u32,
+    second_attempts: u32,
+    second_successes: u32,
     latency_ms: Option<Latency>,
 }
 
@@ -158,54 +160,82 @@ impl Stats {
             Window::Hour => &self.windows.hour,
             Window::Day => &self.windows.day,
         };
-        let ratio = |part: fn(&Bucket) -> (u32, u32)| series.ratio(part);
         html! {
             ul.cards.figures {
                 (card(&figures.retry_ratio, Unit::Share, "Retries", "of all attempts were not the first",
-                    &ratio(|it| (it.retries, it.attempts))))
+                    &series.trend(|it| (it.retries, it.attempts), |it| it.attempts)))
                 (card(&figures.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
-                    &ratio(|it| (it.failed, it.failed.saturating_add(it.succeeded)))))
+                    &series.trend(|it| (it.failed, it.finished()), Bucket::finished)))
                 (card(&figures.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
-                    &ratio(|it| (it.attempts, it.succeeded))))
-                (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded", &[]))
-                (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now", &[]))
+                    &series.trend(|it| (it.attempts, it.succeeded), |it| it.attempts)))
+                (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
+                    &series.trend(|it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
+                (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
+                    &Trend::always_known()))
             }
         }
     }
 }
 
-fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &[Option<f64>]) -> Markup {
-    let (mood, word) = match figure.state.as_str() {
-        "healthy" => (Mood::Good, "healthy"),
-        "alert" => (Mood::Bad, "alert"),
-        _ => (Mood::Warning, "worth a look"),
+/// What a figure did meanwhile.
+struct Trend {
+    /// Bucket by bucket.
+    values: Vec<Option<f64>>,
+    /// Whether there was anything to make the figure of.
+    is_known: bool,
+}
+
+impl Trend {
+    /// Of a figure that is counted anew each time.
+    fn always_known() -> Trend {
+        Trend {
+            values: Vec::new(),
+            is_known: true,
+        }
+    }
+}
+
+fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
+    // Without data the API's figure is the one that says that nothing is wrong. Nobody has seen that, though.
+    let (mood, word) = match (trend.is_known, figure.state.as_str()) {
+        (false, _) => (Mood::Quiet, "nothing to tell"),
+        (true, "healthy") => (Mood::Good, "healthy"),
+        (true, "alert") => (Mood::Bad, "alert"),
+        (true, _) => (Mood::Warning, "worth a look"),
+    };
+    let value = match trend.is_known {
+        true => unit.write(figure.value),
+        false => "–".to_owned(),
     };
     html! {
         li.card.figure {
             h3 { (name) }
-            p.value { strong { (unit.write(figure.value)) } " " (badge(mood, word)) }
+            p.value { strong { (value) } " " (badge(mood, word)) }
             p.hint { (meaning) }
-            (chart::spark(trend, name))
+            (chart::spark(&trend.values, name))
             p.hint { "Healthy " (unit.range(&figure.healthy)) ", alert " (unit.range(&figure.alert)) "." }
         }
     }
 }
 
-impl Series {
-    /// A series with nothing in it.
-    pub(super) fn nothing() -> Series {
-        Series {
-            bucket: String::new(),
-            buckets: Vec::new(),
-        }
+impl Bucket {
+    /// Deliveries that came to an end.
+    fn finished(&self) -> u32 {
+        self.failed.saturating_add(self.succeeded)
     }
+}
 
-    fn ratio(&self, part: fn(&Bucket) -> (u32, u32)) -> Vec<Option<f64>> {
-        let ratio = |bucket| {
+impl Series {
+    /// What a ratio did, and whether there was anything to make it of.
+    fn trend(&self, part: fn(&Bucket) -> (u32, u32), known_by: fn(&Bucket) -> u32) -> Trend {
+        let ratio = |bucket: &Bucket| {
             let (part, whole) = part(bucket);
             (whole > 0).then(|| f64::from(part) / f64::from(whole))
         };
-        self.buckets.iter().map(ratio).collect()
+        Trend {
+            values: self.buckets.iter().map(ratio).collect(),
+            is_known: self.buckets.iter().any(|bucket| known_by(bucket) > 0),
+        }
     }
 
     /// Attempts that succeeded and that did not, and how long they took.
@@ -314,9 +344,20 @@ mod tests {
         serde_json::from_value(windows).expect("stats")
     }
 
+    fn bucket(attempts: u32, succeeded: u32) -> Value {
+        json!({"start": "2026-01-02T03:04:00.000Z", "attempts": attempts, "succeeded": succeeded,
+            "failed": 0, "retries": 0, "second_attempts": 0, "second_successes": 0,
+            "latency_ms": {"mean": 2.5, "max": 80.0}})
+    }
+
+    fn series(buckets: &[Value]) -> Series {
+        let series = json!({"window": "1h", "bucket": "1m", "buckets": buckets});
+        serde_json::from_value(series).expect("a series")
+    }
+
     #[test]
     fn figures_are_told_in_words_with_their_ranges() {
-        let shown = stats().cards(Window::Hour, &Series::nothing()).0;
+        let shown = stats().cards(Window::Hour, &series(&[bucket(3, 2)])).0;
         for part in [
             "12.3 %",
             "Healthy below 5 %, alert above 10 %.",
@@ -328,25 +369,30 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
+        // There was no second attempt.
+        assert_eq!(shown.matches("nothing to tell").count(), 1, "{shown}");
+    }
+
+    #[test]
+    fn nothing_is_called_healthy_that_nobody_has_seen() {
+        let shown = stats().cards(Window::Hour, &series(&[bucket(0, 0)])).0;
+        assert_eq!(shown.matches("nothing to tell").count(), 4, "{shown}");
+        assert!(
+            !shown.contains("> healthy<") && shown.contains("1,200"),
+            "{shown}"
+        );
+        // Where nothing has arrived yet, attempts count all the same.
+        let shown = stats().cards(Window::Hour, &series(&[bucket(9, 0)])).0;
+        assert_eq!(shown.matches("nothing to tell").count(), 2, "{shown}");
     }
 
     #[test]
     fn what_happened_is_drawn_unless_nothing_did() {
-        let bucket = |attempts: u32, succeeded: u32| {
-            json!({"start": "2026-01-02T03:04:00.000Z", "attempts": attempts, "succeeded": succeeded,
-                "failed": 0, "retries": 0, "latency_ms": {"mean": 2.5, "max": 80.0}})
-        };
-        let series = |buckets: Value| -> Series {
-            let series = json!({"window": "1h", "bucket": "1m", "buckets": buckets});
-            serde_json::from_value(series).expect("a series")
-        };
-        let shown = series(json!([bucket(4, 1), bucket(0, 0)]))
-            .charts(Window::Hour)
-            .0;
+        let shown = series(&[bucket(4, 1), bucket(0, 0)]).charts(Window::Hour).0;
         assert!(shown.contains("4 attempts in all, 1 of them succeeded; at most 4 in one minute."));
         assert!(shown.contains(">03:04</time>"), "{shown}");
         assert!(shown.contains("The slowest took 80ms."), "{shown}");
-        let shown = series(json!([bucket(0, 0)])).charts(Window::Day).0;
+        let shown = series(&[bucket(0, 0)]).charts(Window::Day).0;
         assert!(
             shown.contains("Nothing was sent in the last day."),
             "{shown}"

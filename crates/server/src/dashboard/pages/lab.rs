@@ -54,8 +54,8 @@ impl Chosen {
         Chosen {
             preset: or("preset", usual),
             policy: written.to_owned(),
-            pending: or("pending", "10000"),
-            outage: or("outage", "30m"),
+            pending: or("pending", "1000"),
+            outage: or("outage", "10m"),
             capacity: or("capacity", "50/s"),
         }
     }

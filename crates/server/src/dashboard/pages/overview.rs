@@ -118,12 +118,13 @@ fn needy(visit: &Visit, all: &[Needy]) -> Markup {
                         td data-label="Tenant" { a href=(visit.at(&one.tenant_id, "")) { (one.tenant_id) } }
                     }
                     td data-label="What it is" { (reason(&one.reason)) }
-                    td data-label="Why" { (one.detail) }
+                    td.words data-label="Why" { (one.detail) }
                     td data-label="Waiting" { (words::count(one.pending)) }
                     td data-label="Failing since" {
-                        @match one.since.as_deref().or(one.last_failure_at.as_deref()) {
-                            Some(at) => { (time(at)) }
-                            None => { "–" }
+                        @match (&one.since, &one.last_failure_at) {
+                            (Some(since), _) => { (time(since)) }
+                            (None, Some(last)) => { "now and then, last " (time(last)) }
+                            (None, None) => { "–" }
                         }
                     }
                 } } }
@@ -149,7 +150,9 @@ fn own_url(visit: &Visit) -> &str {
 }
 
 fn command(url: &str, path: &str, body: &str) -> String {
-    format!("curl -X POST {url}{path} \\\n  -H \"Authorization: Bearer $KEY\" \\\n  -d '{body}'")
+    format!(
+        "curl -X POST {url}{path} \\\n  -H \"Authorization: Bearer $KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{body}'"
+    )
 }
 
 /// What to do on a server where nothing is.

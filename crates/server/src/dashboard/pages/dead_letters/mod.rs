@@ -125,6 +125,9 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
         .live(
             "groups",
             html! {
+                @if !endpoint.is_empty() {
+                    p.hint { "Only those of one endpoint. " a href=(visit.here("/dead-letters")) { "Show all" } }
+                }
                 @if found.data.is_empty() { (empty("Nothing was given up. All is well.")) }
                 @for group in &found.data { (card(&visit, group)) }
                 (pager(newest.as_deref(), older.as_deref()))

@@ -126,10 +126,18 @@ fn line(attempt: &Attempt, delivery: &Delivery) -> Markup {
             td data-label="Status" {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
             }
-            td.number data-label="Took" { (duration(attempt.latency_ms)) }
+            td.number data-label="Took" { (took(attempt.latency_ms)) }
             td data-label="Tried" { (words::why_tried(attempt.trigger)) }
             td data-label="Led to" { (led_to(attempt, delivery)) }
         }
+    }
+}
+
+/// How long an attempt took.
+fn took(ms: u64) -> String {
+    match ms {
+        0 => "under 1ms".to_owned(),
+        ms => duration(ms),
     }
 }
 
@@ -218,7 +226,7 @@ pub(super) fn coming(delivery: &Delivery) -> Markup {
         return coming_once_let_go(delivery, first);
     }
     html! {
-        table.stack {
+        table.stack.coming {
             caption { "Attempts still to come, if each before fails" }
             thead {
                 tr {
@@ -257,7 +265,7 @@ fn coming_once_let_go(delivery: &Delivery, first: &Upcoming) -> Markup {
         | Status::Cancelled => "Attempts still to come, once it is let go",
     };
     html! {
-        table.stack {
+        table.stack.coming {
             caption { (caption) }
             thead {
                 tr {

@@ -8,6 +8,7 @@ pub(super) mod words;
 
 use maud::{Markup, PreEscaped, html};
 use posthaste_core::delivery::Status;
+use serde::Deserialize;
 use serde_json::Value;
 
 use self::curl::{FILE, Repeated};
@@ -44,10 +45,11 @@ async fn one(visit: Visit) -> Result<Shown, Problem> {
     let endpoint = delivery.endpoint_id.as_str();
     addresses.look_up(&visit, &[endpoint]).await?;
     let address = addresses.of(endpoint);
+    let probe_at = probe_at(&visit, &delivery, address).await?;
     let picture = attempts::journey(&delivery).draw().write_for_page();
     let page = Page::new(Tab::Deliveries, format!("Delivery of {}", delivery.event_type))
         .below("Deliveries", visit.here("/deliveries"))
-        .live("now", now(&visit, &delivery, address))
+        .live("now", now(&visit, &delivery, address, probe_at.as_deref()))
         .live(
             "journey",
             html! {
@@ -72,13 +74,37 @@ fn path(visit: &Visit, verb: &str) -> String {
     format!("/deliveries/{}{verb}", visit.name("delivery"))
 }
 
+#[derive(Deserialize)]
+struct Health {
+    breaker: Breaker,
+}
+
+#[derive(Deserialize)]
+struct Breaker {
+    until: Option<String>,
+}
+
+/// When the endpoint of a delivery that is held is tried next, if that is known.
+async fn probe_at(
+    visit: &Visit,
+    delivery: &Delivery,
+    address: &Address,
+) -> Result<Option<String>, Problem> {
+    if delivery.status != Status::Held || address.standing != Standing::Enabled {
+        return Ok(None);
+    }
+    let path = format!("/endpoints/{}/health", delivery.endpoint_id);
+    let health: Health = visit.get(&path).await?;
+    Ok(health.breaker.until)
+}
+
 /// How it is, and what can be done.
-fn now(visit: &Visit, delivery: &Delivery, address: &Address) -> Markup {
+fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&str>) -> Markup {
     let link = |verb: &str| visit.here(&path(visit, verb));
     let endpoint = visit.here(&format!("/endpoints/{}", delivery.endpoint_id));
     html! {
         div.card.verdict {
-            p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address)) } }
+            p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address, probe_at)) } }
             @match next_step(delivery, address) {
                 Step::Wait => {}
                 Step::Enable => p.hint {

@@ -23,8 +23,9 @@ pub(in crate::dashboard::pages) fn next(delivery: &Delivery, address: &Address) 
     }
 }
 
-/// What happened and what is next, in one sentence or two.
-pub(in crate::dashboard::pages) fn story(delivery: &Delivery, address: &Address) -> Markup {
+/// What happened and what is next, in one sentence or two. `probe_at` is when the endpoint is tried next, if
+/// its breaker is tripped.
+pub(super) fn story(delivery: &Delivery, address: &Address, probe_at: Option<&str>) -> Markup {
     let tried = attempts(delivery.attempt_count);
     let last = delivery.last_error.as_ref();
     let last = last.map(|error| sentence(&error.detail));
@@ -48,6 +49,7 @@ pub(in crate::dashboard::pages) fn story(delivery: &Delivery, address: &Address)
         },
         Status::Held => html! {
             "Held after " (tried) ": " (why_held(address)) ". " (until_let_go(address))
+            @if let Some(at) = probe_at { " The next probe is due at " (time(at)) "." }
         },
         Status::Succeeded => html! {
             "Delivered at " (maybe(&delivery.finished_at)) ", by attempt " (delivery.attempt_count) "."
@@ -177,7 +179,11 @@ mod tests {
         };
         (
             text(&next(&delivery, &address)),
-            text(&story(&delivery, &address)),
+            text(&story(
+                &delivery,
+                &address,
+                Some("2026-11-15T12:05:00.000Z"),
+            )),
         )
     }
 
@@ -203,6 +209,7 @@ mod tests {
         let (tripped, story) = told(held.clone(), Standing::Enabled);
         assert_eq!(tripped, "held: the endpoint's breaker is tripped");
         assert!(story.contains("a probe"), "{story}");
+        assert!(story.ends_with("due at 2026-11-15 12:05:00."), "{story}");
         let (paused, story) = told(held, Standing::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
         assert!(story.contains("resumes"), "{story}");

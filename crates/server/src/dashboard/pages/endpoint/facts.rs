@@ -101,14 +101,17 @@ impl Endpoint {
             @match health.breaker.state.as_str() {
                 "tripped" => { " " (badge(Mood::Bad, "breaker tripped")) }
                 "probing" => { " " (badge(Mood::Busy, "breaker probing")) }
-                _ => { @if health.consecutive_failures > 0 { " " (badge(Mood::Warning, "failing")) } }
+                _ => { @if health.is_failing() { " " (badge(Mood::Warning, "failing")) } }
             }
         }
     }
 
     /// What its state means, in a sentence.
-    pub(in crate::dashboard::pages) fn state_in_words(&self) -> &'static str {
+    pub(in crate::dashboard::pages) fn state_in_words(&self, health: &Health) -> &'static str {
         match (self.status.as_str(), self.disabled_reason.as_deref()) {
+            ("enabled", _) if !health.breaker.is_passing() => {
+                "It is enabled, and its breaker holds deliveries back: none is lost."
+            }
             ("enabled", _) => "Events it wants are delivered to it.",
             ("paused", _) => {
                 "Somebody paused it. Deliveries are held, and none is lost; resume it to let them go."
@@ -128,6 +131,11 @@ impl Endpoint {
 }
 
 impl Breaker {
+    /// Whether attempts go through.
+    pub(in crate::dashboard::pages) fn is_passing(&self) -> bool {
+        self.state == "passing"
+    }
+
     /// What the breaker does and why, in words.
     pub(in crate::dashboard::pages) fn in_words(&self) -> Markup {
         let why = match self.reason.as_deref() {
@@ -140,7 +148,7 @@ impl Breaker {
             @match self.state.as_str() {
                 "tripped" => {
                     "Tripped: " (why) ". Deliveries are held"
-                    @if let Some(until) = &self.until { " until " (time(until)) }
+                    @if let Some(until) = &self.until { " until " (to_the_second(until)) }
                     "; then one is sent as a probe, and if it succeeds the rest follows, gently."
                 }
                 "probing" => {
@@ -152,13 +160,28 @@ impl Breaker {
     }
 }
 
+/// A time that is told by a clock which runs beside the wall's: its milliseconds come and go, and would
+/// make a page change by itself.
+fn to_the_second(at: &str) -> Markup {
+    let whole = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
+    time(&format!("{whole}Z"))
+}
+
+/// Below this share of successes an endpoint counts as failing, whatever the last attempt did.
+const FEW_SUCCEED: f64 = 0.9;
+
 impl Health {
+    fn is_failing(&self) -> bool {
+        let tried = self.latency_ms.p50.is_some();
+        self.consecutive_failures > 0 || (tried && self.success_ratio < FEW_SUCCEED)
+    }
+
     /// How many of the latest attempts succeeded.
     pub(in crate::dashboard::pages) fn success(&self) -> String {
         match self.latency_ms.p50 {
             Some(_) => format!("{} %", (self.success_ratio * 1_000.0).round() / 10.0),
             // Without attempts nothing is known, whatever the ratio says.
-            None => "no attempts lately".to_owned(),
+            None => "nothing was sent lately".to_owned(),
         }
     }
 
@@ -189,7 +212,7 @@ impl Health {
     pub(in crate::dashboard::pages) fn next(&self, endpoint: &Endpoint) -> Markup {
         html! {
             @match (&self.next_attempt_at, endpoint.status.as_str()) {
-                (Some(at), _) => { (time(at)) }
+                (Some(at), _) => { (to_the_second(at)) }
                 (None, "paused") if self.pending > 0 => { "when it is resumed" }
                 (None, "enabled" | "paused") => { "none is due" }
                 (None, _) => { "none: it is disabled" }
@@ -246,11 +269,16 @@ pub(super) mod tests {
         );
         let failing = health(&json!({"consecutive_failures": 2}));
         assert!(endpoint(&json!({})).badges(&failing).0.contains("failing"));
+        let often = json!({"success_ratio": 0.7, "latency_ms": {"p50": 1.0, "p99": 2.0}});
+        let badges = endpoint(&json!({})).badges(&health(&often)).0;
+        assert!(badges.contains("failing"), "{badges}");
+        let words = endpoint(&json!({})).state_in_words(&health(&tripped));
+        assert!(words.contains("breaker holds"), "{words}");
     }
 
     #[test]
     fn without_attempts_no_success_is_claimed() {
-        assert_eq!(health(&json!({})).success(), "no attempts lately");
+        assert_eq!(health(&json!({})).success(), "nothing was sent lately");
         let busy =
             health(&json!({"success_ratio": 0.9876, "latency_ms": {"p50": 12.2, "p99": 80.0}}));
         assert_eq!(busy.success(), "98.8 %");
@@ -261,13 +289,23 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn milliseconds_that_come_and_go_do_not_change_a_page() {
+        let at =
+            |ms: &str| health(&json!({"next_attempt_at": format!("2026-01-02T03:04:05.{ms}Z")}));
+        let endpoint = endpoint(&json!({}));
+        let shown = at("720").next(&endpoint).0;
+        assert_eq!(shown, at("721").next(&endpoint).0);
+        assert!(shown.contains("\"2026-01-02T03:04:05Z\""), "{shown}");
+    }
+
+    #[test]
     fn when_the_next_attempt_comes_is_told_or_why_none_does() {
         let waiting = health(&json!({"pending": 3}));
         let paused = endpoint(&json!({"status": "paused"}));
         assert_eq!(waiting.next(&paused).0, "when it is resumed");
         let disabled = endpoint(&json!({"status": "disabled", "disabled_reason": "gone"}));
         assert_eq!(waiting.next(&disabled).0, "none: it is disabled");
-        assert!(disabled.state_in_words().contains("410 Gone"));
+        assert!(disabled.state_in_words(&waiting).contains("410 Gone"));
         assert_eq!(
             health(&json!({})).next(&endpoint(&json!({}))).0,
             "none is due"

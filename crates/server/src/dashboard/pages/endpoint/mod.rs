@@ -37,6 +37,8 @@ pub(super) const PAGES: &[At<Show>] = &[
 
 /// So many of the last failures are shown.
 const FAILURES_SHOWN: usize = 5;
+/// So many of what is held are looked at: only what was tried before can have failed.
+const HELD_SEEN: usize = 50;
 /// What was missed since so long ago is what is offered to be replayed.
 const MISSED: Span = Span::from_hours(24);
 
@@ -98,7 +100,10 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
                 (stats.cards(window, &series))
             },
         )
-        .live("failures", shown_failures(visit, &endpoint, &failures))
+        .live(
+            "failures",
+            shown_failures(visit, &endpoint, &health, &failures),
+        )
         .live(
             "policy",
             html! { div.card {
@@ -120,16 +125,21 @@ fn to_the_minute(at: Timestamp) -> String {
 }
 
 async fn failures(visit: &Visit, endpoint: &Endpoint) -> Result<Vec<Delivery>, Problem> {
-    let limit = FAILURES_SHOWN.to_string();
     let mut found = Vec::new();
-    for status in ["failed", "retrying"] {
+    for (status, most) in [
+        ("failed", FAILURES_SHOWN),
+        ("retrying", FAILURES_SHOWN),
+        ("held", HELD_SEEN),
+    ] {
+        let limit = most.to_string();
         let query = query_of([
             ("endpoint", endpoint.id.as_str()),
             ("status", status),
             ("limit", limit.as_str()),
         ]);
         let listed: Listed<Delivery> = visit.get(&format!("/deliveries{query}")).await?;
-        found.extend(listed.data);
+        let failed = |delivery: &Delivery| delivery.last_error.is_some();
+        found.extend(listed.data.into_iter().filter(failed));
     }
     // Ids sort by time.
     found.sort_by(|a, b| b.id.cmp(&a.id));
@@ -143,7 +153,7 @@ fn state(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
         div.card {
             p { (endpoint.badges(health)) }
             @if !endpoint.description.is_empty() { p { (endpoint.description) } }
-            p { (endpoint.state_in_words()) }
+            p { (endpoint.state_in_words(health)) }
             dl.facts {
                 dt { "Breaker" } dd { (health.breaker.in_words()) }
                 dt { "Backlog" } dd { (health.backlog()) }
@@ -159,7 +169,7 @@ fn state(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
                     "enabled" => {
                         (act(visit, &link("test"), "primary", "Send a test event"))
                         (act(visit, &link("pause"), "", "Pause"))
-                        (act(visit, &link("resume"), "", "Close the breaker"))
+                        @if !health.breaker.is_passing() { (act(visit, &link("resume"), "", "Close the breaker")) }
                     }
                     "paused" => {
                         (act(visit, &link("resume"), "primary", "Resume"))
@@ -175,15 +185,23 @@ fn state(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
     }
 }
 
-fn shown_failures(visit: &Visit, endpoint: &Endpoint, failures: &[Delivery]) -> Markup {
+fn shown_failures(
+    visit: &Visit,
+    endpoint: &Endpoint,
+    health: &Health,
+    failures: &[Delivery],
+) -> Markup {
+    let held = visit.here(&format!("/deliveries?endpoint={}&status=held", endpoint.id));
     let all = visit.here(&format!(
         "/deliveries?endpoint={}&status=failed",
         endpoint.id
     ));
     html! {
         h2 { "Last errors" }
-        @if failures.is_empty() {
-            (empty("No delivery to this endpoint has failed or is being retried."))
+        @if failures.is_empty() && health.consecutive_failures > 0 {
+            p.empty { "The last attempts failed. What they were for waits: " a href=(held) { "look at what is held" } "." }
+        } @else if failures.is_empty() {
+            (empty("No delivery to this endpoint has failed lately."))
         } @else {
             table.stack {
                 caption.unseen { "Deliveries that failed or are being retried, newest first" }
@@ -195,7 +213,7 @@ fn shown_failures(visit: &Visit, endpoint: &Endpoint, failures: &[Delivery]) -> 
                     th scope="row" { a href=(visit.here(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
                     td data-label="Status" { (delivery_badge(&delivery.status)) }
                     td data-label="Event" { (delivery.event_type) }
-                    td data-label="What went wrong" { (wrong_in_words(delivery.last_error.as_ref())) }
+                    td.words data-label="What went wrong" { (wrong_in_words(delivery.last_error.as_ref())) }
                     td data-label="Since" { (time(&delivery.created_at)) }
                 } } }
             }
