@@ -109,7 +109,6 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = call.tenant.as_ref().map(|known| known.tenant.id.clone());
     let path = call.parts.uri.path();
     let (app, route) = (&call.app, call.route);
-    trail::pace(app, &call.caller)?;
     let trail = Trail::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
     let answered = Guarded((route.handler)(call)).await;
     if let Some(outcome) = trail::outcome_of(&answered) {

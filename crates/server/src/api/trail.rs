@@ -44,7 +44,7 @@ const KEY_OF: &str = "key of ";
 const LINK: &str = "portal link ";
 
 /// Refuses a tenant's people who do too much at once.
-pub(super) fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
+fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => tenant,
         Caller::Admin(_) | Caller::Nobody => return Ok(()),
@@ -81,7 +81,7 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// Writes down what is about to be done: `action`, to what is at `path`.
+    /// Writes down what is about to be done: `action`, to what is at `path`. Refuses whoever does too much.
     pub(crate) async fn begin(
         app: &Arc<App>,
         action: &str,
@@ -90,6 +90,7 @@ impl Trail {
         origin: &Origin,
         path: &str,
     ) -> Result<Trail, Problem> {
+        pace(app, caller)?;
         let now = app.clock.wall();
         let credential = match caller {
             Caller::Nobody => None,
