@@ -41,7 +41,7 @@ pub(super) static GROUP: Group = Group {
             path: "/v1/tenants/{tenant}/audit",
             name: "list_tenant_audit",
             summary: "Lists what was done to a tenant and to what is its own, by anybody, the newest first.",
-            access: Access::Tenant,
+            access: Access::TenantKey,
             query: &[SINCE, UNTIL, LIMIT, CURSOR],
             takes: Takes::Nothing,
             gives: ENTRIES,

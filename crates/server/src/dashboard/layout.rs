@@ -167,7 +167,7 @@ fn tenant_nav(visit: &Visit, page: &Page) -> Markup {
         return html! {};
     };
     html! {
-        div.tenant {
+        div.tenant role="region" aria-label="Whose pages these are" {
             @if !visit.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
             nav aria-label="Tenant" {
                 ul { @for tab in TENANTS { li { (tab_link(&visit.here(tab.path()), tab, page.tab == tab)) } } }

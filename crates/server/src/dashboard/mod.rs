@@ -24,8 +24,6 @@
 //! | [`parts`] | what pages are built from |
 //! | [`assets`] | the stylesheet, the script, and the operator's colours |
 
-#![allow(dead_code, unused_imports, reason = "the pages that use them follow")]
-
 mod answer;
 mod assets;
 mod door;

@@ -42,10 +42,45 @@
     }
   });
 
-  // What cannot be undone is asked about first.
-  document.addEventListener("submit", (event) => {
-    const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
-    if (question && !window.confirm(question)) event.preventDefault();
+  // What cannot be undone is asked about first, by the page itself: browsers let no frame of another site ask.
+  const ask = (question) =>
+    new Promise((answer) => {
+      const dialog = document.createElement("dialog");
+      dialog.setAttribute("aria-labelledby", "question");
+      const form = dialog.appendChild(document.createElement("form"));
+      form.method = "dialog";
+      const words = form.appendChild(document.createElement("p"));
+      words.id = "question";
+      words.textContent = question;
+      const buttons = form.appendChild(document.createElement("div"));
+      buttons.className = "actions";
+      for (const [word, kind] of [["Yes", "primary"], ["No", "quiet"]]) {
+        const button = buttons.appendChild(document.createElement("button"));
+        button.value = word;
+        button.className = kind;
+        button.textContent = word;
+      }
+      dialog.addEventListener("close", () => {
+        dialog.remove();
+        answer(dialog.returnValue === "Yes");
+      });
+      document.body.append(dialog);
+      dialog.showModal();
+    });
+  const agreed = new WeakSet();
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    const question = event.submitter?.dataset.ask ?? form.dataset.ask;
+    if (!question || agreed.delete(form)) return;
+    event.preventDefault();
+    if (!(await ask(question))) return;
+    // The page may have been kept current meanwhile; what was agreed to is what is sent.
+    if (!form.isConnected) {
+      form.hidden = true;
+      document.body.append(form);
+    }
+    agreed.add(form);
+    form.requestSubmit(event.submitter);
   });
 
   // One box that ticks all boxes of its form.

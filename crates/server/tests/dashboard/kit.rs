@@ -46,7 +46,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A server. There is a tenant, `acme`.
 pub(crate) struct World {
     pub(crate) app: Arc<App>,
-    pub(crate) store: Arc<ModelStore>,
     router: Router,
     /// What the clock says, where it is told what to say.
     wall_ms: Arc<AtomicU64>,
@@ -140,7 +139,6 @@ impl World {
         let world = World {
             router: api::router(app.clone()).merge(pages),
             app,
-            store,
             wall_ms,
             _stopping: stopping,
         };

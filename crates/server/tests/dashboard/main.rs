@@ -10,7 +10,6 @@ mod dead_letters;
 mod deliveries;
 mod doors;
 mod endpoints;
-#[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
 mod overview;
 mod replays;

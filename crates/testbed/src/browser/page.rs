@@ -34,6 +34,11 @@ impl Page {
             .call(None, "Target.createBrowserContext", json!({}))
             .await;
         let context = text(&context["browserContextId"]);
+        // Browsers with a window let a page copy when a button was pressed; without one there is nobody to see that.
+        let copying = json!({
+            "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "browserContextId": context,
+        });
+        pipe.call(None, "Browser.grantPermissions", copying).await;
         Page::inside(pipe, context, true).await
     }
 
@@ -68,7 +73,10 @@ impl Page {
             page.call(&format!("{domain}.enable"), json!({})).await;
         }
         let on = json!({"enabled": true});
-        page.call("Page.setLifecycleEventsEnabled", on).await;
+        page.call("Page.setLifecycleEventsEnabled", on.clone())
+            .await;
+        // Each page is the one that somebody looks at.
+        page.call("Emulation.setFocusEmulationEnabled", on).await;
         page.emulate(super::Look::default()).await;
         page
     }
@@ -138,7 +146,10 @@ impl Page {
         script: &str,
         context: Option<i64>,
     ) -> Result<Value, String> {
-        let mut order = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
+        // As if somebody had just touched the page: it is a person who asks.
+        let mut order = json!({
+            "expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
+        });
         if let Some(context) = context {
             order["contextId"] = json!(context);
         }
@@ -314,6 +325,16 @@ impl Page {
         self.call("Input.dispatchKeyEvent", event.clone()).await;
         event["type"] = json!("keyUp");
         self.call("Input.dispatchKeyEvent", event).await;
+    }
+
+    /// From now on the page's questions are answered with yes, and are no complaint.
+    pub fn agree(&self) {
+        self.diary.agree();
+    }
+
+    /// What was asked and answered with yes since this was asked last.
+    pub fn questions(&self) -> Vec<String> {
+        self.diary.questions()
     }
 
     /// The cookies that are sent to where it is, as the browser keeps them.

@@ -9,31 +9,34 @@ pub struct Spot {
     named: String,
 }
 
+/// Whether an element says something, alone or among other words, or is labelled so.
+const SAYS: &str = "[found.innerText, found.value, found.getAttribute('aria-label')].some(said => \
+     typeof said === 'string' && said.replace(/\\s+/g, ' ').includes(words))";
+/// Whether the label of a control says something.
+const IS_LABELLED: &str =
+    "[...found.labels].some(label => label.innerText.replace(/\\s+/g, ' ').includes(words))";
+
 impl Spot {
     /// The first visible element that matches this selector and says these words, alone or among others, or is labelled so.
     pub fn saying(selector: &str, words: &str) -> Spot {
-        let script = format!(
-            "[...document.querySelectorAll({})].find(found => {VISIBLE} && \
-             [found.innerText, found.value, found.getAttribute('aria-label')].some(said => \
-             typeof said === 'string' && said.replace(/\\s+/g, ' ').includes({})))",
-            json!(selector),
-            json!(words),
-        );
         Spot {
-            script,
+            script: first("document", selector, SAYS, words),
             named: format!("{selector} that says {words:?}"),
+        }
+    }
+
+    /// The same within another place.
+    pub fn within(outer: &Spot, selector: &str, words: &str) -> Spot {
+        Spot {
+            script: first(&outer.script, selector, SAYS, words),
+            named: format!("{selector} that says {words:?}, within {}", outer.named),
         }
     }
 
     /// The control with this label.
     pub fn labelled(label: &str) -> Spot {
-        let script = format!(
-            "[...document.querySelectorAll('input, select, textarea')].find(found => {VISIBLE} && \
-             [...found.labels].some(label => label.innerText.replace(/\\s+/g, ' ').includes({})))",
-            json!(label),
-        );
         Spot {
-            script,
+            script: first("document", "input, select, textarea", IS_LABELLED, label),
             named: format!("what is labelled {label:?}"),
         }
     }
@@ -47,18 +50,21 @@ impl Spot {
     }
 }
 
-/// What is hidden is not found.
-const VISIBLE: &str = "found.checkVisibility()";
+/// A script that finds the first element of which something holds. What is hidden is not found.
+fn first(root: &str, selector: &str, holds: &str, words: &str) -> String {
+    format!(
+        "((root, words) => root && [...root.querySelectorAll({})].find(found => \
+         found.checkVisibility({{visibilityProperty: true}}) && {holds}))({root}, {})",
+        json!(selector),
+        json!(words),
+    )
+}
 
 impl From<&str> for Spot {
     /// The first visible element that matches this selector.
     fn from(selector: &str) -> Spot {
-        let script = format!(
-            "[...document.querySelectorAll({})].find(found => {VISIBLE})",
-            json!(selector)
-        );
         Spot {
-            script,
+            script: first("document", selector, "true", ""),
             named: selector.to_owned(),
         }
     }

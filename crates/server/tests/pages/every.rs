@@ -1,0 +1,104 @@
+//! What holds of every page, held against every page that a link leads to.
+
+use std::collections::BTreeMap;
+
+use posthaste_testbed::ADMIN_KEY;
+use posthaste_testbed::browser::{Look, Page};
+use serde_json::Value;
+
+use super::judge::{faults, quiet};
+use super::scene::household;
+use super::stage::Stage;
+
+/// A path with every id as its kind: pages of one shape are one page.
+pub(crate) fn shape(path: &str) -> String {
+    let path = path.split('?').next().unwrap_or_default();
+    let parts = path.split('/').map(|part| match part.split_once('_') {
+        Some((kind @ ("ep" | "evt" | "dlv" | "rpl"), _)) => format!("{{{kind}}}"),
+        Some(_) | None => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// One page of every shape that links from the overview lead to, by its shape.
+pub(crate) async fn shapes(stage: &Stage) -> BTreeMap<String, String> {
+    let key = format!("Bearer {ADMIN_KEY}");
+    let mut caller = stage.caller().with("authorization", &key);
+    let found = caller.walk("/dashboard", "/dashboard").await;
+    let mut shapes = BTreeMap::new();
+    for (path, page) in found {
+        match page.status {
+            200 => shapes.entry(shape(&path)).or_insert(path),
+            303 => continue,
+            other => panic!("{path} answers {other}"),
+        };
+    }
+    shapes
+}
+
+/// The pages there must be.
+const OF_ALL: [&str; 4] = [
+    "/dashboard",
+    "/dashboard/tenants",
+    "/dashboard/lab",
+    "/dashboard/audit",
+];
+const OF_A_TENANT: [&str; 12] = [
+    "",
+    "/endpoints",
+    "/endpoints/new",
+    "/endpoints/{ep}",
+    "/endpoints/{ep}/edit",
+    "/deliveries",
+    "/deliveries/{dlv}",
+    "/events/{evt}",
+    "/dead-letters",
+    "/replays",
+    "/replays/{rpl}",
+    "/lab",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_can_use_every_page() {
+    let mut stage = Stage::start().await;
+    household(&mut stage, "acme", "Acme").await;
+    let shapes = shapes(&stage).await;
+    let own = OF_A_TENANT.map(|below| format!("/dashboard/t/acme{below}"));
+    for wanted in OF_ALL.iter().copied().chain(own.iter().map(String::as_str)) {
+        assert!(
+            shapes.contains_key(wanted),
+            "no link leads to {wanted}: {shapes:#?}"
+        );
+    }
+    let page = stage.signed_in().await;
+    let mut wrong = Vec::new();
+    for (shape, path) in &shapes {
+        page.open(&stage.url(path)).await;
+        let faults = faults(&page).await;
+        wrong.extend(faults.into_iter().map(|fault| format!("{shape}: {fault}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a page tells: its headings and states, and what its tables are about.
+async fn told(page: &Page) -> Vec<Value> {
+    let told = "[...document.querySelectorAll('h1, h2, h3, caption, th, dt, .badge, label')]\
+                .filter(one => one.checkVisibility()).map(one => one.innerText.trim())";
+    page.ask(told).await.as_array().expect("a list").clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_can_be_read_without_script() {
+    let mut stage = Stage::start().await;
+    household(&mut stage, "acme", "Acme").await;
+    let shapes = shapes(&stage).await;
+    let with = stage.signed_in().await;
+    let without = with.another().await;
+    without.emulate(Look::WITHOUT_SCRIPT).await;
+    for (shape, path) in &shapes {
+        with.open(&stage.url(path)).await;
+        without.open(&stage.url(path)).await;
+        assert_eq!(told(&with).await, told(&without).await, "{shape}");
+        quiet(&without, shape);
+    }
+}

@@ -1,0 +1,147 @@
+//! What is done by hand: an endpoint is made, tried out, changed and stopped; a policy is looked at before it is used; a customer
+//! is sent a link. The pages that only doing leads to are held against what holds of every page, too.
+
+use posthaste_testbed::browser::Spot;
+use serde_json::json;
+
+use super::judge::{judge, quiet};
+use super::scene::household;
+use super::stage::Stage;
+use super::story::{assert_marker, put_marker, says};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    let page = stage.signed_in().await;
+    page.open(&stage.url("/dashboard/t/acme/endpoints")).await;
+    page.follow(Spot::saying("main a", "Add an endpoint")).await;
+    // What is wrong is told beside its field, and nothing that was written is lost.
+    page.fill(Spot::labelled("URL"), "http://example.com/hook")
+        .await;
+    page.fill(Spot::labelled("Time limit"), "61s").await;
+    page.fill(Spot::labelled("Description"), "Orders of the shop")
+        .await;
+    let refused = page
+        .follow(Spot::saying("button", "Add the endpoint"))
+        .await;
+    assert_eq!(refused.status, 422);
+    page.complaints();
+    judge(&page, "the form with mistakes").await;
+    let marked = page
+        .ask("[...document.querySelectorAll('[aria-invalid=true]')].map(field => field.name)")
+        .await;
+    assert_eq!(marked, json!(["timeout"]));
+    let kept = page.ask("document.querySelector('[name=description]').value");
+    assert_eq!(kept.await, "Orders of the shop");
+
+    page.fill(Spot::labelled("URL"), &stage.receivers.url("orders"))
+        .await;
+    page.fill(Spot::labelled("Time limit"), "5s").await;
+    page.follow(Spot::saying("button", "Add the endpoint"))
+        .await;
+    assert!(page.text("main").await.contains("whsec_"));
+    judge(&page, "a secret that is shown once").await;
+    page.click(Spot::saying("main button", "Copy")).await;
+    page.until("document.getElementById('live-state').innerText.includes('Copied')")
+        .await;
+    let copied = page.ask("navigator.clipboard.readText()").await;
+    let copied = copied.as_str().expect("text");
+    assert!(copied.starts_with("whsec_"), "{copied}");
+    page.follow(Spot::saying("main a", "To the endpoint")).await;
+    let endpoint = page.url().await;
+    assert!(
+        !page.text("main").await.contains("whsec_"),
+        "it is shown once"
+    );
+
+    page.follow(Spot::saying("button", "Send a test event"))
+        .await;
+    put_marker(&page).await;
+    says(&page, "succeeded").await;
+    assert_marker(&page).await;
+    stage.receivers.receiver.arrivals(1).await;
+
+    page.open(&endpoint).await;
+    page.follow(Spot::saying("main button", "Pause")).await;
+    says(&page, "Paused. Deliveries are held").await;
+    page.follow(Spot::saying("main button", "Resume")).await;
+    says(&page, "Resumed").await;
+    page.follow(Spot::saying("main a", "Edit")).await;
+    page.fill(Spot::labelled("Description"), "Orders, old and new")
+        .await;
+    page.follow(Spot::saying("button", "Save")).await;
+    says(&page, "Orders, old and new").await;
+    page.follow(Spot::saying("main button", "Disable")).await;
+    judge(&page, "the question before it is disabled").await;
+    page.follow(Spot::saying("main button", "Yes, disable it"))
+        .await;
+    says(&page, "disabled").await;
+    let id = endpoint.rsplit('/').next().expect("an id");
+    let path = format!("/v1/tenants/acme/endpoints/{id}");
+    let told = stage.api.get(&path).await.expect(200);
+    assert_eq!(told["status"], "disabled");
+    assert_eq!(told["timeout"], "5s");
+    quiet(&page, "the endpoint");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_seen_before_it_is_used() {
+    let stage = Stage::start().await;
+    let page = stage.signed_in().await;
+    page.follow(Spot::saying("nav a", "Retry lab")).await;
+    let before = page.text("main").await;
+    page.choose("[name=preset]", "swift").await;
+    page.fill(Spot::labelled("It is down for"), "30m").await;
+    page.follow(Spot::saying("button", "Show")).await;
+    // What was chosen is in the address, so it can be sent to somebody.
+    let address = page.url().await;
+    assert!(
+        address.contains("preset=swift") && address.contains("outage=30m"),
+        "{address}"
+    );
+    let after = page.text("main").await;
+    assert_ne!(before, after);
+    for words in [
+        "The simulated recovery",
+        "A naive sender",
+        "Most in one second after recovery",
+    ] {
+        assert!(after.contains(words), "no {words:?} in {after}");
+    }
+    assert!(
+        page.ask("document.querySelectorAll('main svg').length")
+            .await
+            .as_u64()
+            >= Some(3)
+    );
+    judge(&page, "the lab").await;
+    page.fill(Spot::labelled("It is down for"), "for ever")
+        .await;
+    page.follow(Spot::saying("button", "Show")).await;
+    page.complaints();
+    judge(&page, "the lab with a mistake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_customer_is_sent_to_what_failed_and_to_nothing_else() {
+    let mut stage = Stage::start().await;
+    let own = household(&mut stage, "acme", "Acme").await;
+    household(&mut stage, "globex", "Globex").await;
+    let page = stage.signed_in().await;
+    page.open(&stage.url("/dashboard/t/acme/dead-letters"))
+        .await;
+    page.follow(Spot::saying("main button", "Make a link"))
+        .await;
+    judge(&page, "a link for the customer").await;
+    let link = page
+        .ask("[...document.querySelectorAll('main code')].map(one => one.innerText).find(text => text.includes('/portal/'))")
+        .await;
+    let link = link.as_str().expect("a link");
+    let customer = stage.browser.page().await;
+    customer.open(link).await;
+    let told = customer.text("main").await;
+    assert!(told.contains(&own.failed), "{told}");
+    assert!(!told.contains("globex"), "{told}");
+    quiet(&customer, "what the customer sees");
+}

@@ -1,0 +1,96 @@
+//! A scene that has something of everything: two tenants, endpoints well and ill, deliveries of every kind, a replay.
+
+use posthaste_testbed::Answer;
+use serde_json::{Value, json};
+
+use super::stage::{Stage, id_of};
+
+/// What a scene has of one tenant.
+pub(crate) struct Household {
+    /// Takes everything.
+    pub(crate) healthy: String,
+    /// Answers 503 until it is healed.
+    pub(crate) failing: String,
+    pub(crate) succeeded: String,
+    pub(crate) failed: String,
+    pub(crate) event: String,
+    pub(crate) replay: String,
+}
+
+impl Household {
+    /// Its pages below its part of the site that nothing but ids lead to.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        vec![
+            format!("/endpoints/{}", self.healthy),
+            format!("/endpoints/{}", self.failing),
+            format!("/endpoints/{}/edit", self.failing),
+            format!("/deliveries/{}", self.succeeded),
+            format!("/deliveries/{}", self.failed),
+            format!("/events/{}", self.event),
+            format!("/replays/{}", self.replay),
+        ]
+    }
+}
+
+/// What stands in everything of a tenant's that others must not see.
+pub(crate) fn mark(tenant: &str) -> String {
+    format!("only-for-{tenant}")
+}
+
+/// A tenant with something of everything.
+pub(crate) async fn household(stage: &mut Stage, tenant: &str, name: &str) -> Household {
+    let body = json!({"id": tenant, "name": name});
+    stage.api.post("/v1/tenants", body).await.expect(201);
+    let mark = mark(tenant);
+    let at = |what: &str| format!("{mark}/{what}");
+    let failing = at("billing");
+    let mut answer = Answer::status(503);
+    answer.body = format!("{mark}: the ledger is being moved").into();
+    answer.headers.push(("x-served-by", mark.clone()));
+    stage.receivers.answers(&failing, answer);
+
+    let wants = |kinds: &[&str], what: &str| json!({"event_types": kinds, "description": format!("{what} of {mark}")});
+    let healthy = stage
+        .endpoint(tenant, &at("orders"), wants(&["order.*"], "Orders"))
+        .await;
+    let failing = stage
+        .endpoint(tenant, &failing, wants(&["invoice.*"], "Billing"))
+        .await;
+    let paused = stage
+        .endpoint(tenant, &at("stock"), wants(&["stock.*"], "Stock"))
+        .await;
+    let pause = format!("/v1/tenants/{tenant}/endpoints/{paused}/pause");
+    stage.api.post(&pause, json!({})).await.expect(200);
+
+    let order = json!({"order": 1_042, "note": mark});
+    let succeeded = stage
+        .delivered(tenant, "order.placed", order, "succeeded")
+        .await;
+    let mut failed = String::new();
+    for number in 1..=3 {
+        let invoice =
+            json!({"invoice": format!("{mark}-{number}"), "amount": 12_900, "currency": "EUR"});
+        failed = stage
+            .delivered(tenant, "invoice.paid", invoice, "failed")
+            .await;
+    }
+    let stock = json!({"sku": mark, "left": 3});
+    stage.delivered(tenant, "stock.low", stock, "held").await;
+    let replays = format!("/v1/tenants/{tenant}/replays");
+    // Of what comes to nothing, so that the scene stands still.
+    let wanted = json!({"status": "failed", "event_type": "order.placed"});
+    let replay = id_of(&stage.api.post(&replays, wanted).await.expect(202));
+    let done = |replay: &Value| replay["status"] == "done";
+    stage.api.until(&format!("{replays}/{replay}"), done).await;
+    let path = format!("/v1/tenants/{tenant}/deliveries/{failed}");
+    let delivery = stage.api.get(&path).await.expect(200);
+    let event = delivery["event_id"].as_str().expect("an event").to_owned();
+    Household {
+        healthy,
+        failing,
+        succeeded,
+        failed,
+        event,
+        replay,
+    }
+}

@@ -1,0 +1,221 @@
+//! Pictures of the pages, for people who have not seen them. They are made and looked at every time; written to `docs/images` only
+//! if `POSTHASTE_WRITE_DOCS` is set, after the scene has played for a while, so that there is a past to be seen:
+//!
+//! ```text
+//! POSTHASTE_WRITE_DOCS=1 scripts/browser run cargo test -p posthaste --test pages pictures
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::browser::{Look, Page, png_size};
+use posthaste_testbed::{Answer, Arrival};
+use serde_json::{Value, json};
+
+use super::judge::quiet;
+use super::stage::{Stage, id_of, impatient};
+
+/// Set to write the pictures.
+const WRITE_VARIABLE: &str = "POSTHASTE_WRITE_DOCS";
+/// How long the scene plays before pictures are written.
+const PLAY: Duration = Duration::from_secs(600);
+/// How many events there are at least.
+const EVENTS: usize = 80;
+/// A picture of nothing is smaller.
+const LEAST_BYTES: usize = 8 << 10;
+/// What all of them together may weigh in the repository.
+const MOST_BYTES: usize = 3 << 20;
+
+const LOOKS: [(&str, Look); 3] = [
+    ("", Look::WIDE),
+    ("-dark", Look::DARK),
+    ("-narrow", Look::NARROW),
+];
+
+/// What Acme's endpoints are, and what is wrong with them.
+struct Acme {
+    billing: String,
+    /// Is still being tried again.
+    retrying: String,
+    replay: String,
+}
+
+/// The answer that a receiver of the scene gives.
+fn behaviour(arrival: &Arrival) -> Answer {
+    let said = |status: u16, words: &'static str| {
+        let mut answer = Answer::status(status);
+        answer.body = words.into();
+        answer
+            .headers
+            .push(("content-type", "text/plain".to_owned()));
+        answer
+    };
+    match arrival.path.as_str() {
+        "/billing" => said(503, "ledger is in maintenance, back at 04:00 UTC"),
+        "/analytics" => said(422, "unknown field: total_vat"),
+        // Now and then it stumbles.
+        "/crm" if arrival.number.is_multiple_of(9) => {
+            said(500, "deadlock detected, transaction rolled back")
+        }
+        _ => Answer::status(200),
+    }
+}
+
+fn event(number: usize) -> Value {
+    let payload = json!({
+        "id": format!("INV-{}", 20_410 + number), "customer": "cus_1042", "total": 12_900 + 35 * number,
+        "currency": "EUR", "lines": [{"sku": "PAPER-A4", "quantity": 12}, {"sku": "TONER-X", "quantity": 1}],
+    });
+    let kinds = [
+        "invoice.paid",
+        "order.placed",
+        "customer.updated",
+        "order.shipped",
+        "report.daily",
+        "order.placed",
+        "customer.created",
+    ];
+    json!({"type": kinds[number % kinds.len()], "payload": payload})
+}
+
+/// A customer with a bad night.
+async fn acme(stage: &mut Stage, play: Duration) -> Acme {
+    stage.receivers.receiver.behave(behaviour);
+    for (id, name) in [("acme", "Acme"), ("globex", "Globex")] {
+        let body = json!({"id": id, "name": name});
+        stage.api.post("/v1/tenants", body).await.expect(201);
+    }
+    let at = |name: &str| stage.receivers.url(name);
+    let (orders, billing, crm, analytics, stock) = (
+        at("orders"),
+        at("billing"),
+        at("crm"),
+        at("analytics"),
+        at("stock"),
+    );
+    let swift = json!({"backoff": {"kind": "exponential", "base": "1s", "factor": 3, "cap": "1h"}, "max_attempts": 8, "give_up_after": "24h"});
+    for (tenant, fields) in [
+        (
+            "acme",
+            json!({"url": orders, "description": "Order management", "event_types": ["order.*"]}),
+        ),
+        (
+            "acme",
+            json!({"url": crm, "description": "CRM", "event_types": ["customer.*"], "retry_policy": swift}),
+        ),
+        (
+            "acme",
+            json!({"url": analytics, "description": "Analytics", "event_types": ["report.*"]}),
+        ),
+        ("globex", json!({"url": orders, "description": "Shop"})),
+    ] {
+        stage.api.endpoint(tenant, fields).await;
+    }
+    let fields = json!({"url": billing, "description": "Billing", "event_types": ["invoice.*"]});
+    let billing = id_of(&stage.api.endpoint("acme", fields).await);
+    let fields = impatient(
+        &stock,
+        json!({"description": "Warehouse", "event_types": ["order.shipped"]}),
+    );
+    let stock = id_of(&stage.api.endpoint("acme", fields).await);
+    let pause = format!("/v1/tenants/acme/endpoints/{stock}/pause");
+    stage.api.post(&pause, json!({})).await.expect(200);
+
+    let began = Instant::now();
+    let mut number = 0;
+    let mut retrying = String::new();
+    while number < EVENTS || began.elapsed() < play {
+        let told = stage.api.event("acme", event(number)).await;
+        if told["type"] == "invoice.paid" && retrying.is_empty() {
+            retrying = id_of(&told["deliveries"][0]);
+        }
+        if number.is_multiple_of(3) {
+            stage.api.event("globex", event(number)).await;
+        }
+        number += 1;
+        if !play.is_zero() {
+            // Busier and quieter by turns, as days are.
+            let pace = 150 + 140 * (began.elapsed().as_secs() / 60 % 4);
+            tokio::time::sleep(Duration::from_millis(pace)).await;
+        }
+    }
+    stage.until_status("acme", &retrying, "retrying").await;
+    let replays = "/v1/tenants/acme/replays";
+    let wanted = json!({"status": "failed", "event_type": "report.daily"});
+    let replay = id_of(&stage.api.post(replays, wanted).await.expect(202));
+    let done = |replay: &Value| replay["status"] == "done";
+    stage.api.until(&format!("{replays}/{replay}"), done).await;
+    Acme {
+        billing,
+        retrying,
+        replay,
+    }
+}
+
+fn images() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("../../docs/images")
+}
+
+/// A picture of the page in every look, each of which shows something.
+async fn pictures(page: &Page, name: &str) -> Vec<(String, Vec<u8>)> {
+    let mut pictures = Vec::new();
+    for (suffix, look) in LOOKS {
+        let picture = page.screenshot(look).await;
+        let name = format!("page-{name}{suffix}.png");
+        assert_eq!(png_size(&picture), (look.width, look.height), "{name}");
+        assert!(
+            picture.len() > LEAST_BYTES,
+            "{name} has {} bytes",
+            picture.len()
+        );
+        pictures.push((name, picture));
+    }
+    page.emulate(Look::WIDE).await;
+    assert_ne!(pictures[0].1, pictures[1].1, "{name} is as bright at night");
+    pictures
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_of_every_page() {
+    let write = std::env::var_os(WRITE_VARIABLE).is_some_and(|value| !value.is_empty());
+    let mut stage = Stage::start_with(&["--set", "portal.name=Acme Cloud"]).await;
+    let play = if write { PLAY } else { Duration::ZERO };
+    let acme = acme(&mut stage, play).await;
+    let page = stage.signed_in().await;
+    let of_acme = |path: &str| stage.url(&format!("/dashboard/t/acme{path}"));
+    let mut taken = Vec::new();
+    for (name, url) in [
+        ("overview", stage.url("/dashboard")),
+        ("tenant", of_acme("")),
+        ("endpoints", of_acme("/endpoints")),
+        ("endpoint", of_acme(&format!("/endpoints/{}", acme.billing))),
+        ("deliveries", of_acme("/deliveries")),
+        (
+            "delivery",
+            of_acme(&format!("/deliveries/{}", acme.retrying)),
+        ),
+        ("dead-letters", of_acme("/dead-letters")),
+        ("replay", of_acme(&format!("/replays/{}", acme.replay))),
+        ("lab", of_acme("/lab")),
+    ] {
+        assert_eq!(page.open(&url).await.status, 200, "{name}");
+        taken.extend(pictures(&page, name).await);
+        quiet(&page, name);
+    }
+    let link = stage.portal("acme", "1h").await;
+    let visitor = stage.browser.page().await;
+    visitor.open(link["url"].as_str().expect("a URL")).await;
+    taken.extend(pictures(&visitor, "portal").await);
+    quiet(&visitor, "portal");
+    let weight: usize = taken.iter().map(|(_, picture)| picture.len()).sum();
+    assert!(
+        weight < MOST_BYTES,
+        "{weight} bytes are too many to carry around"
+    );
+    if write {
+        for (name, picture) in taken {
+            std::fs::write(images().join(name), picture).expect("docs/images can be written");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Coming in with a key, and leaving; and what nobody else can do in somebody's name.
+
+use posthaste_testbed::ADMIN_KEY;
+use posthaste_testbed::browser::Spot;
+use serde_json::json;
+
+use super::judge::{judge, quiet};
+use super::stage::{Stage, id_of};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_opens_the_pages_until_somebody_signs_out() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    let page = stage.browser.page().await;
+    // Whoever wants to go somewhere gets there, by way of the key.
+    let wanted = stage.url("/dashboard/t/acme/deliveries?status=failed");
+    page.open(&wanted).await;
+    assert!(page.url().await.contains("/dashboard/sign-in"));
+    judge(&page, "the sign-in").await;
+
+    page.fill(Spot::labelled("Key"), "ph_no_such_key").await;
+    let refused = page.follow(Spot::saying("button", "Sign in")).await;
+    assert_eq!(refused.status, 401);
+    let wrong = page.text("[role=alert]").await;
+    assert!(wrong.contains("key"), "{wrong}");
+    // The browser says so too, and nothing else.
+    let complaints = page.complaints();
+    assert!(
+        complaints.iter().all(|one| one.contains("401")),
+        "{complaints:?}"
+    );
+    assert!(page.cookies().await.is_empty());
+
+    page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
+    page.follow_key("Enter").await;
+    assert_eq!(page.url().await, wanted);
+    let cookies = page.cookies().await;
+    assert_eq!(cookies.len(), 1, "{cookies:?}");
+    let cookie = &cookies[0];
+    assert_eq!(cookie["httpOnly"], true, "{cookie}");
+    assert_eq!(cookie["sameSite"], "Strict", "{cookie}");
+    assert_eq!(page.ask("document.cookie").await, "");
+    let session = format!(
+        "{}={}",
+        cookie["name"].as_str().expect("a name"),
+        cookie["value"].as_str().expect("a value")
+    );
+    let mut thief = stage.caller().with("cookie", &session);
+    assert_eq!(thief.get("/dashboard").await.status, 200);
+
+    page.follow(Spot::saying("button", "Sign out")).await;
+    assert!(page.text("main").await.contains("signed out"));
+    assert!(page.cookies().await.is_empty());
+    // It is the session that has ended, and not only its cookie.
+    let after = thief.get("/dashboard").await;
+    assert_eq!(after.status, 303);
+    assert!(after.header("location").starts_with("/dashboard/sign-in"));
+    page.open(&stage.url("/dashboard")).await;
+    assert!(page.url().await.contains("/dashboard/sign-in"));
+    quiet(&page, "after signing out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_acts_in_somebody_elses_name() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    let endpoint = stage.endpoint("acme", "hook", json!({})).await;
+    let origin = stage.url("");
+    let mut caller = stage.caller();
+    let key = format!("key={ADMIN_KEY}");
+    let signs_in = caller.post("/dashboard/sign-in", &[], &key).await;
+    assert_eq!(signs_in.status, 303);
+    let set = signs_in.header("set-cookie");
+    for wanted in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(set.contains(wanted), "no {wanted} in {set}");
+    }
+    let cookie = set.split(';').next().expect("a cookie").to_owned();
+    let mut caller = caller.with("cookie", &cookie);
+    let at = format!("/dashboard/t/acme/endpoints/{endpoint}");
+    let shown = caller.get(&at).await;
+    assert_eq!(shown.status, 200);
+    let token = format!("csrf={}", shown.hidden("csrf"));
+    let pause = format!("{at}/pause");
+    let own = ("origin", origin.as_str());
+    let wrong = "csrf=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    for (why, headers, form) in [
+        ("no token", vec![own], ""),
+        ("an empty token", vec![own], "csrf="),
+        ("a wrong token", vec![own], wrong),
+        (
+            "another site",
+            vec![("origin", "http://evil.example")],
+            token.as_str(),
+        ),
+        (
+            "a site without a name",
+            vec![("origin", "null")],
+            token.as_str(),
+        ),
+        (
+            "another site, as browsers say it",
+            vec![own, ("sec-fetch-site", "cross-site")],
+            token.as_str(),
+        ),
+    ] {
+        let refused = caller.post(&pause, &headers, form).await;
+        assert_eq!(refused.status, 403, "{why}");
+        let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+        let body = stage.api.get(&path).await.expect(200);
+        assert_eq!(body["status"], "enabled", "{why}");
+    }
+    // A form of another session's proves nothing of this one.
+    let other = stage.caller().post("/dashboard/sign-in", &[], &key).await;
+    let other = other
+        .header("set-cookie")
+        .split(';')
+        .next()
+        .expect("a cookie")
+        .to_owned();
+    let mut other = stage.caller().with("cookie", &other);
+    let stale = format!("csrf={}", other.get(&at).await.hidden("csrf"));
+    assert_eq!(caller.post(&pause, &[own], &stale).await.status, 403);
+    // Signing out is an act, too; and nobody signs somebody else in.
+    assert_eq!(
+        caller
+            .post("/dashboard/sign-out", &[own], wrong)
+            .await
+            .status,
+        403
+    );
+    let evil = [("origin", "http://evil.example")];
+    let forced = stage.caller().post("/dashboard/sign-in", &evil, &key).await;
+    assert_eq!(forced.status, 403);
+    assert_eq!(forced.header("set-cookie"), "");
+    assert_eq!(caller.get(&at).await.status, 200);
+
+    let done = caller.post(&pause, &[own], &token).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    assert_eq!(stage.api.get(&path).await.expect(200)["status"], "paused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_key_opens_its_own_part_alone() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    stage.api.tenant("globex").await;
+    let theirs = stage.endpoint("globex", "hook", json!({})).await;
+    let key = stage
+        .api
+        .post("/v1/tenants/acme/keys", json!({"name": "page"}))
+        .await;
+    let key = key.expect(201);
+    let page = stage.browser.page().await;
+    page.open(&stage.url("/")).await;
+    page.fill(Spot::labelled("Key"), key["key"].as_str().expect("a key"))
+        .await;
+    page.follow(Spot::saying("button", "Sign in")).await;
+    assert_eq!(page.url().await, stage.url("/dashboard/t/acme"));
+    quiet(&page, "a tenant's overview");
+    for path in [
+        "/tenants",
+        "/audit",
+        "/t/globex",
+        &format!("/t/globex/endpoints/{theirs}"),
+        &format!("/t/acme/endpoints/{theirs}"),
+    ] {
+        let refused = page.open(&stage.url(&format!("/dashboard{path}"))).await;
+        assert_eq!(refused.status, 404, "{path}");
+        assert!(!page.text("main").await.contains("globex"), "{path}");
+    }
+    page.complaints();
+    // A key that is revoked takes its sessions along.
+    let path = format!("/v1/tenants/acme/keys/{}", id_of(&key));
+    assert_eq!(stage.api.call("DELETE", &path, None).await.status, 204);
+    page.open(&stage.url("/dashboard/t/acme")).await;
+    assert!(page.url().await.contains("/dashboard/sign-in"));
+}

@@ -1,0 +1,171 @@
+//! What every story begins with: a server, a browser, tenants, and receivers that can be told to fail and to heal.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use posthaste_testbed::browser::{Browser, Page, Spot};
+use posthaste_testbed::{ADMIN_KEY, Answer, Api, Arrival, Launch, Node, Receiver};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::plain::Caller;
+
+/// A server with everything around it.
+pub(crate) struct Stage {
+    pub(crate) browser: Browser,
+    pub(crate) api: Api,
+    pub(crate) receivers: Receivers,
+    pub(crate) node: Node,
+    _home: TempDir,
+}
+
+impl Stage {
+    /// A server on a file.
+    pub(crate) async fn start() -> Stage {
+        Stage::start_with(&[]).await
+    }
+
+    /// The same with these arguments.
+    pub(crate) async fn start_with(arguments: &[&str]) -> Stage {
+        let home = tempfile::tempdir().expect("a directory");
+        let program = env!("CARGO_BIN_EXE_posthaste");
+        let launch = Launch::new(program, "sqlite:posthaste.db", home.path()).with(arguments);
+        let node = Node::start(&launch);
+        node.until_ready().await;
+        Stage {
+            browser: Browser::start(),
+            api: node.api(),
+            receivers: Receivers::start().await,
+            node,
+            _home: home,
+        }
+    }
+
+    /// The URL of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        url(&self.node, path)
+    }
+
+    /// Somebody who sends requests without a browser.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::of(&self.node.address)
+    }
+
+    /// A page of somebody who has signed in with the admin's key.
+    pub(crate) async fn signed_in(&self) -> Page {
+        signed_in(&self.browser, &self.node).await
+    }
+
+    /// An endpoint of a tenant at one of the receivers, which gives up after two quick attempts.
+    pub(crate) async fn endpoint(&mut self, tenant: &str, name: &str, fields: Value) -> String {
+        let wanted = impatient(&self.receivers.url(name), fields);
+        id_of(&self.api.endpoint(tenant, wanted).await)
+    }
+
+    /// Sends an event, and waits until its only delivery has come to this.
+    pub(crate) async fn delivered(
+        &mut self,
+        tenant: &str,
+        kind: &str,
+        payload: Value,
+        status: &str,
+    ) -> String {
+        let event = json!({"type": kind, "payload": payload});
+        let event = self.api.event(tenant, event).await;
+        let delivery = id_of(&event["deliveries"][0]);
+        self.until_status(tenant, &delivery, status).await;
+        delivery
+    }
+
+    /// Waits until a delivery has come to this.
+    pub(crate) async fn until_status(&mut self, tenant: &str, delivery: &str, status: &str) {
+        let path = format!("/v1/tenants/{tenant}/deliveries/{delivery}");
+        let wanted = |delivery: &Value| delivery["status"] == status;
+        self.api.until(&path, wanted).await;
+    }
+
+    /// A link to a tenant's portal: the API's answer.
+    pub(crate) async fn portal(&mut self, tenant: &str, expires_in: &str) -> Value {
+        let path = format!("/v1/tenants/{tenant}/portal-links");
+        let wanted = json!({"expires_in": expires_in});
+        self.api.post(&path, wanted).await.expect(201)
+    }
+}
+
+/// The URL of a path of a node.
+pub(crate) fn url(node: &Node, path: &str) -> String {
+    format!("http://{}{path}", node.address)
+}
+
+/// A page of somebody who has signed in at this node with the admin's key.
+pub(crate) async fn signed_in(browser: &Browser, node: &Node) -> Page {
+    let page = browser.page().await;
+    page.open(&url(node, "/dashboard")).await;
+    page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
+    let document = page.follow(Spot::saying("button", "Sign in")).await;
+    assert_eq!(document.status, 200);
+    page
+}
+
+/// An endpoint that gives up after two quick attempts.
+pub(crate) fn impatient(url: &str, fields: Value) -> Value {
+    let mut wanted = json!({
+        "url": url,
+        "retry_policy": {
+            "backoff": {"kind": "fixed", "interval": "20ms"}, "jitter": {"kind": "none"},
+            "max_attempts": 2, "give_up_after": "1h",
+        },
+    });
+    let fields = fields.as_object().expect("fields").clone();
+    wanted.as_object_mut().expect("fields").extend(fields);
+    wanted
+}
+
+/// The id of something that the API told.
+pub(crate) fn id_of(value: &Value) -> String {
+    let id = value["id"].as_str();
+    id.unwrap_or_else(|| panic!("no id in {value}")).to_owned()
+}
+
+/// Several receivers at one address, told apart by their names. Each takes everything until it is told otherwise.
+pub(crate) struct Receivers {
+    pub(crate) receiver: Receiver,
+    answers: Arc<Mutex<HashMap<String, Answer>>>,
+}
+
+impl Receivers {
+    pub(crate) async fn start() -> Receivers {
+        let answers: Arc<Mutex<HashMap<String, Answer>>> = Arc::default();
+        let told = answers.clone();
+        let receiver = Receiver::start(move |arrival: &Arrival| {
+            let name = arrival.path.trim_start_matches('/');
+            let answer = told.lock().unwrap().get(name).cloned();
+            answer.unwrap_or_else(|| Answer::status(200))
+        });
+        Receivers {
+            receiver: receiver.await,
+            answers,
+        }
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        self.receiver.url_of(name)
+    }
+
+    /// From now on this one answers so.
+    pub(crate) fn answers(&self, name: &str, answer: Answer) {
+        self.answers.lock().unwrap().insert(name.to_owned(), answer);
+    }
+
+    /// From now on this one answers with this status and these words.
+    pub(crate) fn fails(&self, name: &str, status: u16, words: &str) {
+        let mut answer = Answer::status(status);
+        answer.body = words.to_owned().into();
+        self.answers(name, answer);
+    }
+
+    /// From now on this one takes everything again.
+    pub(crate) fn heals(&self, name: &str) {
+        self.answers.lock().unwrap().remove(name);
+    }
+}

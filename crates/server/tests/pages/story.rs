@@ -1,0 +1,217 @@
+//! Three in the morning: what happened to my event, and how is it mended?
+
+use posthaste_testbed::browser::{Page, Spot};
+use serde_json::json;
+
+use super::judge::quiet;
+use super::stage::Stage;
+
+/// Whoever loads the page anew loses this.
+pub(crate) async fn put_marker(page: &Page) {
+    page.ask("window.marker = 'here since then'").await;
+}
+
+/// Nothing was loaded anew since the marker was put.
+pub(crate) async fn assert_marker(page: &Page) {
+    let marker = page.ask("window.marker ?? null").await;
+    assert_eq!(marker, "here since then", "the page was loaded anew");
+}
+
+/// Waits until the page says so.
+pub(crate) async fn says(page: &Page, words: &str) {
+    page.wait_for(Spot::saying("main", words)).await;
+}
+
+/// Waits until the page does not say so any more.
+pub(crate) async fn says_no_more(page: &Page, words: &str) {
+    let words = json!(words);
+    let gone = format!("!document.querySelector('main').innerText.includes({words})");
+    page.until(&gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    stage.api.tenant("globex").await;
+    let orders = json!({"event_types": ["order.*"]});
+    stage.endpoint("acme", "orders", orders).await;
+    let invoices = json!({"event_types": ["invoice.*"]});
+    let endpoint = stage.endpoint("acme", "billing", invoices).await;
+    stage
+        .receivers
+        .fails("billing", 503, "the ledger is being moved");
+    stage
+        .delivered("acme", "order.placed", json!({}), "succeeded")
+        .await;
+    let mut delivery = String::new();
+    for number in 5..=7 {
+        let invoice = json!({"invoice": format!("INV-{number}")});
+        delivery = stage
+            .delivered("acme", "invoice.paid", invoice, "failed")
+            .await;
+    }
+
+    // From the overview to the endpoint that fails, and not to the one that does not.
+    let page = stage.signed_in().await;
+    assert!(!page.has(Spot::saying("main a", "/orders")).await);
+    page.follow(Spot::saying("main a", "/billing")).await;
+    assert!(
+        page.url().await.ends_with(&endpoint),
+        "{}",
+        page.url().await
+    );
+    quiet(&page, "the endpoint");
+    // To its dead letters, and to the newest of them.
+    page.follow(Spot::saying("nav a", "Dead letters")).await;
+    says(&page, "/billing").await;
+    page.follow(Spot::saying("main a", "invoice.paid")).await;
+    assert!(
+        page.url().await.ends_with(&delivery),
+        "{}",
+        page.url().await
+    );
+    page.click(Spot::saying("summary", "at attempt 2")).await;
+    says(&page, "the ledger is being moved").await;
+    let told = page.text("main").await;
+    for fact in [
+        "failed",
+        "503",
+        "the ledger is being moved",
+        "INV-7",
+        "curl",
+    ] {
+        assert!(told.contains(fact), "no {fact:?} in {told}");
+    }
+    assert!(
+        page.has("main svg[role=img]").await,
+        "the timeline is a picture"
+    );
+
+    // Somebody watches while somebody else mends.
+    put_marker(&page).await;
+    let acts = page.another().await;
+    acts.open(&page.url().await).await;
+    let before = stage.receivers.receiver.count();
+    stage.receivers.heals("billing");
+    acts.follow(Spot::saying("main button", "Send again")).await;
+    put_marker(&acts).await;
+    for watching in [&page, &acts] {
+        says(watching, "succeeded").await;
+        says_no_more(watching, "Given up").await;
+        assert_marker(watching).await;
+        quiet(watching, "the delivery, mended");
+    }
+    stage.until_status("acme", &delivery, "succeeded").await;
+    assert_eq!(stage.receivers.receiver.count(), before + 1);
+    // The others are left to be done, and who did this is on record.
+    page.follow(Spot::saying("nav a", "Dead letters")).await;
+    says(&page, "Replay all 2").await;
+    page.open(&stage.url("/dashboard/audit")).await;
+    says(&page, &delivery).await;
+    quiet(&page, "the audit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    for (name, kind) in [("billing", "invoice.*"), ("crm", "customer.*")] {
+        stage.receivers.fails(name, 503, "not now");
+        let fields = json!({"event_types": [kind]});
+        stage.endpoint("acme", name, fields).await;
+    }
+    let mut invoices = Vec::new();
+    for number in 0..6 {
+        let payload = json!({"number": number});
+        invoices.push(
+            stage
+                .delivered("acme", "invoice.paid", payload, "failed")
+                .await,
+        );
+    }
+    stage
+        .delivered("acme", "customer.created", json!({}), "failed")
+        .await;
+    stage.receivers.heals("billing");
+
+    let page = stage.signed_in().await;
+    page.open(&stage.url("/dashboard/t/acme/dead-letters"))
+        .await;
+    for word in ["/billing", "/crm", "Replay all 6", "Replay all 1"] {
+        says(&page, word).await;
+    }
+    put_marker(&page).await;
+
+    // Two of them first.
+    let acts = page.another().await;
+    acts.open(&page.url().await).await;
+    let billing = Spot::saying("main section", "/billing");
+    acts.follow(Spot::within(&billing, "a", "Choose some"))
+        .await;
+    for chosen in &invoices[..2] {
+        acts.click(&*format!("input[name=delivery][value=\"{chosen}\"]"))
+            .await;
+    }
+    acts.follow(Spot::saying("main button", "chosen")).await;
+    for chosen in &invoices[..2] {
+        stage.until_status("acme", chosen, "succeeded").await;
+    }
+    says(&page, "Replay all 4").await;
+
+    // Then all the rest, whose progress is a page.
+    acts.open(&stage.url("/dashboard/t/acme/dead-letters"))
+        .await;
+    // So much is asked about first, and no is an answer.
+    acts.click(Spot::saying("main button", "Replay all 4"))
+        .await;
+    acts.click(Spot::saying("dialog button", "No")).await;
+    acts.until("!document.querySelector('dialog')").await;
+    acts.click(Spot::saying("main button", "Replay all 4"))
+        .await;
+    acts.follow(Spot::saying("dialog button", "Yes")).await;
+    assert!(
+        acts.url().await.contains("/replays/rpl_"),
+        "{}",
+        acts.url().await
+    );
+    put_marker(&acts).await;
+    says(&acts, "4 of 4").await;
+    says(&acts, "done").await;
+    assert_marker(&acts).await;
+    for invoice in &invoices {
+        stage.until_status("acme", invoice, "succeeded").await;
+    }
+    // Whoever only watched has seen the group go, and the other one stay.
+    says_no_more(&page, "/billing").await;
+    says(&page, "/crm").await;
+    assert_marker(&page).await;
+    for (page, named) in [(&page, "the dead letters"), (&acts, "the replay")] {
+        quiet(page, named);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_current_ends_with_the_session() {
+    let mut stage = Stage::start().await;
+    stage.api.tenant("acme").await;
+    let page = stage.signed_in().await;
+    page.open(&stage.url("/dashboard/t/acme/deliveries")).await;
+    page.until("document.body.dataset.live === 'on'").await;
+    let leaves = page.another().await;
+    leaves.open(&stage.url("/dashboard")).await;
+    leaves.follow(Spot::saying("button", "Sign out")).await;
+    page.until("document.body.dataset.live === 'ended'").await;
+    let told = page.text("#live-state").await;
+    assert!(told.contains("no longer signed in"), "{told}");
+    // From here on it learns of nothing any more.
+    let endpoint = stage.endpoint("acme", "hook", json!({})).await;
+    stage
+        .delivered("acme", "invoice.paid", json!({}), "succeeded")
+        .await;
+    assert!(
+        !page.text("main").await.contains("invoice.paid"),
+        "{endpoint}"
+    );
+    quiet(&page, "the page of somebody who has left");
+}

@@ -1,0 +1,121 @@
+//! Whatever comes from outside stays text, wherever it is shown and however it gets there.
+
+use posthaste_testbed::Answer;
+use posthaste_testbed::browser::{Page, Spot};
+use serde_json::json;
+
+use super::every::shapes;
+use super::judge::quiet;
+use super::stage::{Stage, id_of};
+
+/// What somebody would write who wants to run something in somebody else's browser. Each of its parts would leave a trace.
+const EVIL: &str = "evil</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=2;alert(2)\">\
+    <svg onload='alert(3)'></svg>\"'`><a href=\"javascript:alert(4)\">x</a>{{7*7}}&lt;b&gt;<b>";
+/// What turns texts round, ends lines, or speaks to terminals.
+const CONTROLS: &str = "\u{202e}\u{2028}\u{1b}[31m\u{7}\u{0}";
+/// What of it people can read.
+const SEEN: &str = "evil</script><script>window.pwned=1</script>";
+
+/// Nothing of it has become more than text.
+async fn assert_harmless(page: &Page, named: &str) {
+    let traces = "[window.pwned, ...[...document.querySelectorAll('img[src=x], svg[onload], [onerror], [onload], \
+        [onclick], script:not([src]), style, [style], a[href^=\"javascript\"], main b')].map(one => one.outerHTML)] \
+        .filter(trace => trace !== undefined && trace !== null)";
+    let traces = page.ask(traces).await;
+    assert_eq!(traces, json!([]), "{named}");
+    quiet(page, named);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_comes_from_outside_becomes_more_than_text() {
+    let mut stage = Stage::start().await;
+    let both = format!("{EVIL}{CONTROLS}");
+    let body = json!({"id": "acme", "name": EVIL});
+    stage.api.post("/v1/tenants", body).await.expect(201);
+    let key = json!({"name": EVIL});
+    let key = stage
+        .api
+        .post("/v1/tenants/acme/keys", key)
+        .await
+        .expect(201);
+    let mut answer = Answer::status(503);
+    answer.body = both.clone().into();
+    answer.headers.push(("x-evil", EVIL.to_owned()));
+    answer
+        .headers
+        .push(("content-type", "text/html".to_owned()));
+    stage.receivers.answers("x", answer);
+    let fields = json!({"description": EVIL, "headers": {"X-Evil": EVIL}});
+    stage
+        .endpoint("acme", "x?q=<script>\"'</script>", fields)
+        .await;
+
+    // What comes while somebody looks comes by another way.
+    let page = stage.signed_in().await;
+    page.open(&stage.url("/dashboard/t/acme/deliveries")).await;
+    page.until("document.body.dataset.live === 'on'").await;
+    let event = json!({"type": "invoice.paid", "payload": {EVIL: both}, "idempotency_key": EVIL});
+    let event = stage.api.event("acme", event).await;
+    let delivery = id_of(&event["deliveries"][0]);
+    stage.until_status("acme", &delivery, "failed").await;
+    page.wait_for(Spot::saying("main", "failed")).await;
+    assert_harmless(&page, "the deliveries, live").await;
+
+    // Somebody with such a name has done something, so that it is told of.
+    let visitor = stage.browser.page().await;
+    visitor.open(&stage.url("/dashboard")).await;
+    let key = key["key"].as_str().expect("a key");
+    visitor.fill(Spot::labelled("Key"), key).await;
+    visitor.follow(Spot::saying("button", "Sign in")).await;
+
+    for (shape, path) in shapes(&stage).await {
+        page.open(&stage.url(&path)).await;
+        assert_harmless(&page, &shape).await;
+        let raw = stage
+            .caller()
+            .with("cookie", &cookie(&page).await)
+            .get(&path)
+            .await;
+        for part in ["<script>window", "<img src=x", "<svg onload", "<b>"] {
+            assert!(!raw.body.contains(part), "{shape} has {part:?} in it");
+        }
+    }
+    page.open(&stage.url(&format!("/dashboard/t/acme/deliveries/{delivery}")))
+        .await;
+    let shown = page.text("main").await;
+    assert!(shown.contains(SEEN), "it is shown: {shown}");
+
+    // What stands in a link is somebody else's, too.
+    let evil = "%22%27%3E%3C%2Fscript%3E%3Cscript%3Ewindow.pwned%3D1%3C%2Fscript%3E%3Cb%3E";
+    for path in [
+        format!(
+            "/dashboard/t/acme/deliveries?status={evil}&endpoint={evil}&event_type={evil}&since={evil}"
+        ),
+        format!("/dashboard/t/acme/dead-letters?endpoint={evil}&cursor={evil}"),
+        format!("/dashboard/t/acme/lab?preset={evil}&pending={evil}"),
+        format!("/dashboard/t/acme/endpoints?done={evil}"),
+        format!("/dashboard/t/acme/endpoints/{evil}"),
+        format!("/dashboard/find?id={evil}"),
+        format!("/dashboard/audit?tenant={evil}"),
+        format!("/dashboard/sign-in?next={evil}&done={evil}"),
+        format!("/dashboard/{evil}"),
+        format!("/portal/{evil}"),
+    ] {
+        page.open(&stage.url(&path)).await;
+        // That it is not found or not understood may be said.
+        let complaints = page.complaints();
+        let said = |one: &String| one.contains("status of 4");
+        assert!(complaints.iter().all(said), "{path}: {complaints:?}");
+        assert_harmless(&page, &path).await;
+    }
+}
+
+/// The cookies of a page, as they are sent.
+async fn cookie(page: &Page) -> String {
+    let cookies = page.cookies().await;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let pairs = cookies
+        .iter()
+        .map(|one| format!("{}={}", text(&one["name"]), text(&one["value"])));
+    pairs.collect::<Vec<_>>().join("; ")
+}
