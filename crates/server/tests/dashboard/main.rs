@@ -10,8 +10,8 @@ mod dead_letters;
 mod deliveries;
 mod doors;
 mod endpoints;
-#[allow(dead_code, reason = "the tests of further pages use the rest")]
 mod kit;
+mod live;
 mod overview;
 mod replays;
 mod seen;

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 /// What a path can name. A new kind needs an instance in a [`Household`](super::household::Household).
-pub(crate) const NOUNS: [&str; 6] = ["tenant", "key", "endpoint", "event", "delivery", "replay"];
+pub(crate) const NOUNS: [&str; 7] = [
+    "tenant", "key", "link", "endpoint", "event", "delivery", "replay",
+];
 
 /// One route.
 #[derive(Clone, Debug)]

@@ -70,6 +70,8 @@ impl Household {
         let mut ids: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
         ids.insert("tenant", vec![tenant.to_owned()]);
         ids.insert("key", vec![id_of(&key)]);
+        let link = make("/portal-links", 201, json!({"expires_in": "1h"})).await;
+        ids.insert("link", vec![id_of(&link)]);
         for fate in ["good", "bad", "slow"] {
             let endpoint = json!({
                 "url": format!("http://{}/{fate}", receiver.address),

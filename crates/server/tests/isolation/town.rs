@@ -84,6 +84,12 @@ impl Town {
                 for moving in ["timeline", "buckets"] {
                     seen.as_object_mut().and_then(|seen| seen.remove(moving));
                 }
+                // Reading a secret leaves a trail, and that is what is done here.
+                if path.ends_with("/audit")
+                    && let Some(entries) = seen["data"].as_array_mut()
+                {
+                    entries.retain(|entry| entry["action"] != "get_endpoint_secret");
+                }
                 state.insert(path, seen);
             }
         }

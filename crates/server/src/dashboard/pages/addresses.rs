@@ -29,7 +29,7 @@ pub(super) enum Standing {
 }
 
 /// An endpoint, as far as others speak of it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Address {
     /// Where it is, unless it is gone.
     pub(super) url: Option<String>,

@@ -30,7 +30,6 @@ pub(in crate::dashboard::pages) struct Delivery {
 /// Why a delivery failed last.
 #[derive(Clone, Deserialize)]
 pub(in crate::dashboard::pages) struct LastError {
-    pub(in crate::dashboard::pages) kind: FailureKind,
     pub(in crate::dashboard::pages) status_code: Option<u16>,
     pub(in crate::dashboard::pages) detail: String,
 }
