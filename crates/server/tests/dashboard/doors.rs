@@ -334,6 +334,25 @@ async fn a_link_opens_its_tenants_portal_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_link_is_seen_and_ended_on_the_page_of_its_tenant() {
+    let world = World::new().await;
+    let (id, path) = link(&world, json!({})).await;
+    let page = world.page("/dashboard/t/acme").await;
+    page.says("Links that work").says(&id);
+    let token = path.strip_prefix("/portal/").unwrap();
+    page.never_says(token);
+    let portal = world.page(&path).await;
+    assert_eq!(portal.status, 200);
+    portal.never_says("Links that work").never_says(&id);
+    let done = world
+        .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
+        .await;
+    assert_eq!(done.sent_to(), "/dashboard/t/acme?done=link-ended");
+    world.page("/dashboard/t/acme").await.never_says(&id);
+    assert_eq!(world.page(&path).await.status, 401);
+}
+
+#[tokio::test]
 async fn a_token_opens_the_one_door_it_was_made_for() {
     let world = World::new().await;
     let (_, path) = link(&world, json!({})).await;

@@ -93,6 +93,9 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
         at("analytics"),
         at("stock"),
     );
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let partner_url = format!("http://{}/partner", deaf.local_addr().expect("it is bound"));
+    drop(deaf);
     let swift = json!({"backoff": {"kind": "exponential", "base": "1s", "factor": 3, "cap": "1h"}, "max_attempts": 8, "give_up_after": "24h"});
     for (tenant, fields) in [
         (
@@ -111,6 +114,10 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
     ] {
         stage.api.endpoint(tenant, fields).await;
     }
+    // Nobody listens there.
+    let partner = json!({"description": "Partner", "event_types": ["customer.created"]});
+    let partner = impatient(&partner_url, partner);
+    stage.api.endpoint("acme", partner).await;
     let fields = json!({"url": billing, "description": "Billing", "event_types": ["invoice.*"]});
     let billing = id_of(&stage.api.endpoint("acme", fields).await);
     let fields = impatient(
@@ -161,6 +168,10 @@ fn images() -> PathBuf {
 async fn pictures(page: &Page, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut pictures = Vec::new();
     for (suffix, look) in LOOKS {
+        page.emulate(look).await;
+        // Where the address points to.
+        page.ask("document.querySelector(location.hash || 'body').scrollIntoView()")
+            .await;
         let picture = page.screenshot(look).await;
         let name = format!("page-{name}{suffix}.png");
         assert_eq!(png_size(&picture), (look.width, look.height), "{name}");
@@ -197,7 +208,7 @@ async fn pictures_of_every_page() {
         ),
         ("dead-letters", of_acme("/dead-letters")),
         ("replay", of_acme(&format!("/replays/{}", acme.replay))),
-        ("lab", of_acme("/lab")),
+        ("lab", of_acme("/lab#recovery")),
     ] {
         assert_eq!(page.open(&url).await.status, 200, "{name}");
         taken.extend(pictures(&page, name).await);
