@@ -81,8 +81,7 @@ pub(crate) struct Followed {
 impl Followed {
     /// Waits for more. False if there will be none.
     async fn more(&mut self) -> bool {
-        let frame = timeout(PATIENCE, self.body.frame()).await;
-        let Some(frame) = frame.expect("something is said, or nothing ever") else {
+        let Some(frame) = self.body.frame().await else {
             return false;
         };
         let data = frame.unwrap().into_data().unwrap();
@@ -92,14 +91,18 @@ impl Followed {
 
     /// Waits until this was said.
     pub(crate) async fn until(&mut self, wanted: &str) {
-        while !self.said.contains(wanted) {
-            assert!(self.more().await, "never {wanted}, only {}", self.said);
-        }
+        let listening = async {
+            while !self.said.contains(wanted) {
+                assert!(self.more().await, "never {wanted}, only {}", self.said);
+            }
+        };
+        timeout(PATIENCE, listening).await.expect(wanted);
     }
 
     /// Waits until it ends.
     pub(crate) async fn end(&mut self) {
-        while self.more().await {}
+        let listening = async { while self.more().await {} };
+        timeout(PATIENCE, listening).await.expect("it ends");
     }
 }
 
