@@ -207,6 +207,7 @@ impl Health {
             @match (&self.next_attempt_at, endpoint.status.as_str()) {
                 (Some(at), _) => { (to_the_second(at)) }
                 (None, "paused") if self.pending > 0 => { "when it is resumed" }
+                (None, "enabled") if self.pending > 0 => { "not known right now" }
                 (None, "enabled" | "paused") => { "none is due" }
                 (None, _) => { "none: it is disabled" }
             }
