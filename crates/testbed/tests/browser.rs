@@ -102,7 +102,6 @@ async fn whatever_goes_wrong_is_a_complaint() {
         ("/missing", HTML, "<!doctype html><script src=/nowhere.js></script>"),
         ("/away", HTML, "<!doctype html><img alt='' src=http://example.com/pixel>"),
         ("/neighbour", HTML, "<!doctype html><img alt='' src=http://localhost:9/pixel>"),
-        ("/question", HTML, "<!doctype html><body><script>document.body.textContent = confirm('sure?')</script>"),
         ("/dialog", HTML, "<!doctype html><script>alert('boo')</script>"),
     ])
     .await;
@@ -127,14 +126,6 @@ async fn whatever_goes_wrong_is_a_complaint() {
     ] {
         complaints_of(&page, &site.url_of(path), about).await;
     }
-    page.open(&site.url_of("question")).await;
-    assert_eq!(page.text("body").await, "false");
-    assert_eq!(page.complaints(), ["dialog: sure?"]);
-    page.agree();
-    page.open(&site.url_of("question")).await;
-    assert_eq!(page.text("body").await, "true");
-    assert_eq!(page.questions(), ["sure?"]);
-    assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
 //! The audit, to be read: who did what, from where, and what came of it.
 //!
 //! An admin sees everything, and what concerned tenants that are gone. A tenant sees what concerned it, whoever did
-//! it, and nothing of an earlier tenant of its id.
+//! it, and nothing of an earlier tenant of its id. Who it was among those who run the server, with which key and from
+//! where, is not its business.
 
 use axum::body::Body;
 use http::Response;
@@ -11,6 +12,7 @@ use posthaste_store::{AuditEntry, AuditFilter, AuditOf, AuditOutcome, Via};
 use serde::Serialize;
 use serde_json::json;
 
+use super::auth::Caller;
 use super::call::Call;
 use super::delivery_view::Shown;
 use super::paging::{self, Query};
@@ -18,6 +20,7 @@ use super::problem::Problem;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
 };
+use super::trail;
 
 pub(super) static GROUP: Group = Group {
     name: "Audit",
@@ -76,6 +79,9 @@ const UNTIL: Parameter = Parameter {
     shape: || json!({"type": "string", "format": "date-time"}),
 };
 
+/// What tenants are told of whoever runs the server.
+const OPERATOR: &str = "the operator";
+
 /// `GET /v1/audit`.
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
@@ -99,7 +105,21 @@ async fn list(call: &Call, mut query: Query, of: AuditOf) -> Result<Response<Bod
     let page = query.page();
     query.finish()?;
     let found = call.app.store.audit(filter, page).await?;
-    Ok(paging::answer(found, EntryView::new))
+    let sees_all = match call.caller {
+        Caller::Admin(_) => true,
+        Caller::Tenant(..) | Caller::Nobody => false,
+    };
+    Ok(paging::answer(found, |entry| {
+        EntryView::new(match sees_all || trail::is_tenants_own(&entry) {
+            true => entry,
+            false => AuditEntry {
+                actor: OPERATOR.to_owned(),
+                actor_key: None,
+                from: None,
+                ..entry
+            },
+        })
+    }))
 }
 
 /// An entry, as the API writes it.
@@ -165,7 +185,10 @@ fn schemas() -> Vec<Schema> {
             "properties": {
                 "id": {"type": "string", "pattern": "^aud_[0-9a-hjkmnp-tv-z]{26}$"},
                 "at": {"type": "string", "format": "date-time"},
-                "actor": text,
+                "actor": {
+                    "type": "string",
+                    "description": "Tenants read `the operator` here of whoever runs the server, and neither key nor address.",
+                },
                 "key_id": maybe,
                 "via": {"enum": ways},
                 "from": maybe,
@@ -174,7 +197,7 @@ fn schemas() -> Vec<Schema> {
                 "resource": text,
                 "outcome": {
                     "enum": ["done", "refused", null],
-                    "description": "Null while it is under way, or if it was cut short.",
+                    "description": "Null while it is under way, and if nobody knows what came of it.",
                 },
                 "code": {
                     "type": ["string", "null"],
@@ -184,7 +207,7 @@ fn schemas() -> Vec<Schema> {
             "additionalProperties": false,
             "examples": [{
                 "id": "aud_01jd2kq8z3w5x7y9a1b2c3d4e5", "at": "2026-01-02T03:04:05.678Z",
-                "actor": "key ci", "key_id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "via": "api",
+                "actor": "key of acme \"ci\"", "key_id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "via": "api",
                 "from": "198.51.100.7", "action": "pause_endpoint", "tenant_id": "acme",
                 "resource": "/v1/tenants/acme/endpoints/ep_01jd2kq8z3w5x7y9a1b2c3d4e5/pause",
                 "outcome": "done", "code": null,

@@ -170,24 +170,11 @@ impl App {
         let tenant = stored.ok_or_else(|| Problem::missing(Noun::Tenant))?;
         let known = Arc::new(KnownTenant {
             tenant,
-            meter: self.meter_of(&id),
+            meter: meter_of(&self.meters, &id),
             month: MonthMeter::default(),
         });
         self.tenants.put(asked, id, known.clone());
         Ok(known)
-    }
-
-    /// What a tenant has used up. It outlives changes of the tenant, or a change would give it all
-    /// back.
-    fn meter_of(&self, tenant: &TenantId) -> Arc<Meter> {
-        match self.meters.find(tenant) {
-            Ok(meter) => meter,
-            Err(asked) => {
-                let meter = Arc::new(Meter::default());
-                self.meters.put(asked, tenant.clone(), meter.clone());
-                meter
-            }
-        }
     }
 
     /// Forgets a tenant that was changed.
@@ -222,6 +209,18 @@ impl App {
     /// Forgets the keys that `revoked` says yes to.
     pub fn forget_keys(&self, revoked: impl Fn(&ApiKey) -> bool) {
         self.keys.forget(|_, known| revoked(&known.key));
+    }
+}
+
+/// What a tenant has used up. It outlives changes of the tenant, or a change would give it all back.
+pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) -> Arc<Meter> {
+    match meters.find(tenant) {
+        Ok(meter) => meter,
+        Err(asked) => {
+            let meter = Arc::new(Meter::default());
+            meters.put(asked, tenant.clone(), meter.clone());
+            meter
+        }
     }
 }
 

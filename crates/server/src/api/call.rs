@@ -111,7 +111,9 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let (app, route) = (&call.app, call.route);
     let trail = Trail::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
     let answered = Guarded((route.handler)(call)).await;
-    trail.end(trail::outcome_of(&answered)).await;
+    if let Some(outcome) = trail::outcome_of(&answered) {
+        trail.end(outcome).await;
+    }
     answered
 }
 

@@ -21,7 +21,7 @@ mod attention;
 mod audit;
 pub mod auth;
 pub mod body;
-mod cache;
+pub(crate) mod cache;
 pub mod call;
 pub mod code;
 pub mod dead_letters;
@@ -95,6 +95,8 @@ pub struct App {
     keys: Cache<KeyHash, Arc<KnownKey>>,
     tenants: Cache<TenantId, Arc<KnownTenant>>,
     meters: Cache<TenantId, Arc<Meter>>,
+    /// How much tenants did lately that left a trail.
+    acts: Cache<TenantId, Arc<Meter>>,
     mint: Mutex<Mint>,
 }
 
@@ -128,6 +130,7 @@ impl App {
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             meters: Cache::new(MAX_KNOWN_TENANTS),
+            acts: Cache::new(MAX_KNOWN_TENANTS),
             mint: Mutex::new(Mint::new(dice)),
             replay_bell: Arc::new(Notify::new()),
         }

@@ -59,6 +59,10 @@ pub fn called(headers: &HeaderMap) -> Option<String> {
 
 /// Whether somebody before us says that the caller speaks TLS.
 pub fn is_secure(headers: &HeaderMap) -> bool {
-    let told = headers.get("x-forwarded-proto");
-    told.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"https"))
+    let told = headers
+        .get("x-forwarded-proto")
+        .map(|value| value.as_bytes());
+    // Of several on the way, the first speaks with the caller.
+    let first = told.and_then(|told| told.split(|byte| *byte == b',').next());
+    first.is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"))
 }

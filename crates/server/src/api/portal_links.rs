@@ -163,12 +163,21 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
 
 /// Whether a text is a path and, at most, a query: nothing that could lead elsewhere.
 fn is_path(text: &str) -> bool {
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    let mut parts = path.split('/');
     text.is_empty()
         || text.starts_with('/')
             && !text.starts_with("//")
             && text
                 .bytes()
                 .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+            && !parts.any(leads_up)
+}
+
+/// Whether a browser takes a part of a path for the one above it, or for none at all.
+fn leads_up(part: &str) -> bool {
+    let part = part.to_ascii_lowercase().replace("%2e", ".");
+    matches!(part.as_str(), "." | "..")
 }
 
 async fn list(call: Call) -> Result<Response<Body>, Problem> {
@@ -259,6 +268,7 @@ mod tests {
             "",
             "/dead-letters",
             "/deliveries?status=failed&error_kind=dns",
+            "/deliveries?type=a/../b",
         ] {
             assert!(is_path(path), "{path}");
         }
@@ -269,6 +279,9 @@ mod tests {
             "/a\\b",
             "@evil.example",
             "/a\n",
+            "/../../dashboard",
+            "/a/%2E./b",
+            "/.?x",
         ] {
             assert!(!is_path(other), "{other}");
         }

@@ -1,7 +1,8 @@
 //! The trail that acts leave in the audit.
 //!
 //! What is about to be done is written down first, and what came of it afterwards; so nothing is ever
-//! done that is not in the audit, and an entry without an outcome says that the process died in between.
+//! done that is not in the audit, and an entry without an outcome says that nobody knows what came of it, as
+//! when the process died in between.
 //! Reading leaves no trail, but for reading a secret; nor do events, of which there are too many, and
 //! which are their own record.
 
@@ -13,10 +14,12 @@ use posthaste_core::id::{AuditId, TenantId};
 use posthaste_store::{AuditEntry, AuditOutcome};
 
 use super::App;
-use super::auth::{Caller, Credential};
+use super::auth::{Caller, Credential, meter_of};
+use super::code::Code;
 use super::origin::Origin;
 use super::problem::Problem;
 use super::route::{Access, Route, Verb};
+use super::settings::Pace;
 
 /// Routes that leave no trail though they are no readings: they change nothing, or are their own record.
 const WITHOUT: [&str; 4] = [
@@ -27,6 +30,40 @@ const WITHOUT: [&str; 4] = [
 ];
 /// Readings that leave a trail.
 const SECRETS: [&str; 1] = ["get_endpoint_secret"];
+
+/// How much one tenant may do, so that nobody fills the disk with the tale of what he did. Events are not
+/// among it; whoever has many deliveries to repeat asks for a replay.
+const ACTS: Pace = Pace {
+    per_second: 100,
+    burst: 2_000,
+};
+
+/// How an entry begins to say who it was, if that was one of the tenant's own.
+const KEY_OF: &str = "key of ";
+/// The same, if they came by a link.
+const LINK: &str = "portal link ";
+
+/// Refuses a tenant's people who do too much at once.
+fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
+    let tenant = match caller {
+        Caller::Tenant(_, tenant) => tenant,
+        Caller::Admin(_) | Caller::Nobody => return Ok(()),
+    };
+    let meter = meter_of(&app.acts, tenant);
+    let now = app.clock.now().tick;
+    meter.spend(now, ACTS, 1).map_err(|wait| {
+        let detail = format!(
+            "A tenant may change {} things a second, and {} at once. Wait as long as Retry-After says.",
+            ACTS.per_second, ACTS.burst
+        );
+        Problem::new(Code::RateLimited, detail).after(wait)
+    })
+}
+
+/// Whether a tenant's own people did it, and not whoever runs the server.
+pub(super) fn is_tenants_own(entry: &AuditEntry) -> bool {
+    entry.actor.starts_with(KEY_OF) || entry.actor.starts_with(LINK)
+}
 
 /// Whether what a route does is to be known later.
 pub(super) fn leaves(route: &Route) -> bool {
@@ -44,7 +81,7 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// Writes down what is about to be done: `action`, to what is at `path`.
+    /// Writes down what is about to be done: `action`, to what is at `path`. Refuses whoever does too much.
     pub(crate) async fn begin(
         app: &Arc<App>,
         action: &str,
@@ -53,6 +90,7 @@ impl Trail {
         origin: &Origin,
         path: &str,
     ) -> Result<Trail, Problem> {
+        pace(app, caller)?;
         let now = app.clock.wall();
         let credential = match caller {
             Caller::Nobody => None,
@@ -90,11 +128,13 @@ impl Trail {
     }
 }
 
-/// What came of an act that was answered like this.
-pub(super) fn outcome_of(answered: &Result<Response<Body>, Problem>) -> AuditOutcome {
+/// What came of an act that was answered like this. Of a store that went away in the middle, or a fault of
+/// ours, nobody knows: then the entry says nothing, and not that it was refused.
+pub(super) fn outcome_of(answered: &Result<Response<Body>, Problem>) -> Option<AuditOutcome> {
     match answered {
-        Ok(_) => AuditOutcome::Done,
-        Err(problem) => AuditOutcome::Refused(problem.code.as_str().to_owned()),
+        Ok(_) => Some(AuditOutcome::Done),
+        Err(problem) if matches!(problem.code, Code::Internal | Code::Unavailable) => None,
+        Err(problem) => Some(AuditOutcome::Refused(problem.code.as_str().to_owned())),
     }
 }
 
@@ -105,12 +145,12 @@ fn actor(caller: &Caller) -> String {
         Caller::Admin(Credential::Configured) => "the configured admin key".to_owned(),
         Caller::Admin(Credential::Key(known)) => named("admin key", &known.key.name),
         Caller::Tenant(Credential::Key(known), tenant) => {
-            named(&format!("key of {tenant}"), &known.key.name)
+            named(&format!("{KEY_OF}{tenant}"), &known.key.name)
         }
         Caller::Admin(Credential::Link(pass)) | Caller::Tenant(Credential::Link(pass), _) => {
-            format!("portal link {pass}")
+            format!("{LINK}{pass}")
         }
-        Caller::Tenant(Credential::Configured, tenant) => format!("key of {tenant}"),
+        Caller::Tenant(Credential::Configured, tenant) => format!("{KEY_OF}{tenant}"),
     }
 }
 
@@ -124,7 +164,50 @@ fn named(what: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::body;
     use crate::api::routes;
+    use posthaste_core::id::PassId;
+    use posthaste_core::time::Timestamp;
+    use posthaste_store::Via;
+
+    #[test]
+    fn nothing_is_called_refused_that_may_have_been_done() {
+        let refused = |code: &str| Some(AuditOutcome::Refused(code.to_owned()));
+        let unknown = Problem::internal(&"on purpose");
+        assert_eq!(outcome_of(&Err(unknown)), None);
+        let away = Problem::new(Code::Unavailable, "gone");
+        assert_eq!(outcome_of(&Err(away)), None);
+        let full = Problem::new(Code::DiskFull, "full");
+        assert_eq!(outcome_of(&Err(full)), refused("disk_full"));
+        assert_eq!(outcome_of(&Err(Problem::forbidden())), refused("forbidden"));
+        assert_eq!(outcome_of(&Ok(body::nothing())), Some(AuditOutcome::Done));
+    }
+
+    #[test]
+    fn a_tenants_own_people_are_told_from_whoever_runs_the_server() {
+        let tenant: TenantId = "acme".parse().expect("an id");
+        let link = Credential::Link(PassId(1));
+        for (caller, own) in [
+            (Caller::Nobody, false),
+            (Caller::Admin(Credential::Configured), false),
+            (Caller::Tenant(Credential::Configured, tenant.clone()), true),
+            (Caller::Tenant(link, tenant), true),
+        ] {
+            let entry = AuditEntry {
+                id: AuditId(1),
+                at: Timestamp(1),
+                actor: actor(&caller),
+                actor_key: None,
+                via: Via::Api,
+                from: None,
+                action: "pause_endpoint".to_owned(),
+                tenant: None,
+                resource: String::new(),
+                outcome: None,
+            };
+            assert_eq!(is_tenants_own(&entry), own, "{}", entry.actor);
+        }
+    }
 
     #[test]
     fn whatever_changes_something_leaves_a_trail() {

@@ -34,7 +34,7 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
         Site::Dashboard => own(&dashboard, request).await,
     };
     let mut answer = answered.unwrap_or_else(|problem| {
-        let page = problem_page(&problem, HOME);
+        let page = problem_page(&problem, home_of(site));
         with_wait(
             html(&layout::bare(&dashboard, site, &page), page.status),
             &problem,
@@ -126,7 +126,7 @@ async fn go(
     };
     let via = match visitor.door {
         Door::Portal { .. } => Via::Portal,
-        Door::Session { .. } | Door::Key => Via::Page,
+        Door::Session { .. } | Door::Key(_) => Via::Page,
     };
     let mut visit = Visit {
         dashboard: dashboard.clone(),
@@ -178,7 +178,7 @@ async fn go(
 
 fn wants_stream(request: &Request<Body>) -> bool {
     let accept = request.headers().get(ACCEPT);
-    accept.is_some_and(|value| value == "text/event-stream")
+    *request.method() == Method::GET && accept.is_some_and(|value| value == "text/event-stream")
 }
 
 fn shown(visit: &Visit, page: &Page, done: Option<Done>) -> Answer {
@@ -187,7 +187,7 @@ fn shown(visit: &Visit, page: &Page, done: Option<Done>) -> Answer {
 
 /// Tells a visitor what is wrong.
 fn told(visit: &Visit, problem: &Problem) -> Answer {
-    let page = problem_page(problem, &visit.link(""));
+    let page = problem_page(problem, Some(&visit.link("")));
     with_wait(shown(visit, &page, None), problem)
 }
 
@@ -201,14 +201,23 @@ fn with_wait(mut answer: Answer, problem: &Problem) -> Answer {
     answer
 }
 
+/// Where somebody begins who is not known. A portal's visitors have nothing but their link, and no business
+/// at the dashboard.
+pub(super) fn home_of(site: Site) -> Option<&'static str> {
+    match site {
+        Site::Dashboard => Some(HOME),
+        Site::Portal => None,
+    }
+}
+
 /// What is wrong, as a page.
-fn problem_page(problem: &Problem, home: &str) -> Page {
+fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
     let body = html! {
         p { (problem.detail) }
         @if let Some(mistakes) = &problem.errors {
             ul { @for mistake in mistakes.iter() { li { code { (mistake.field) } " " (mistake.message) } } }
         }
-        p { a href=(home) { "To the overview" } }
+        @if let Some(home) = home { p { a href=(home) { "To the overview" } } }
     };
     Page::new(Tab::None, problem.code.title())
         .still("problem", body)
@@ -229,7 +238,7 @@ fn sign_in_first(dashboard: &Dashboard, request: &Request<Body>, problem: &Probl
         return live::ended();
     }
     if *request.method() != Method::GET {
-        let page = problem_page(problem, HOME);
+        let page = problem_page(problem, Some(HOME));
         return html(
             &layout::bare(dashboard, Site::Dashboard, &page),
             page.status,

@@ -8,11 +8,13 @@
 //! Whoever does something proves that a page of ours asked for it: by a token that only our pages know,
 //! and by the site the browser says the request comes from.
 
+use std::sync::Arc;
+
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, Method};
 use posthaste_core::id::PassId;
-use posthaste_store::{Holder, Pass};
+use posthaste_store::{Holder, KeyHash, Pass};
 use ring::digest::{SHA256, digest};
 
 use super::Dashboard;
@@ -20,17 +22,27 @@ use super::form::Form;
 use crate::api::auth::{Caller, Credential, bearer};
 use crate::api::code::Code;
 use crate::api::origin;
+use crate::api::pace::Meter;
 use crate::api::problem::Problem;
+use crate::api::settings::Pace;
 use crate::chance::hash_key;
 
 /// Where the dashboard is.
 pub(super) const HOME: &str = "/dashboard";
 /// Where portals are.
 pub(super) const PORTAL: &str = "/portal";
-/// The cookie of a session. Over TLS its name has [`SECURE_PREFIX`] before it.
-pub(super) const COOKIE_NAME: &str = "posthaste_session";
-/// Tells browsers that only this host may set the cookie, and only over TLS.
-pub(super) const SECURE_PREFIX: &str = "__Host-";
+/// The cookie of a session, where nobody speaks TLS.
+const COOKIE_NAME: &str = "posthaste_session";
+/// The cookie of a session over TLS. By its beginning browsers know that only this host may set it, and
+/// only over TLS.
+const SECURE_COOKIE_NAME: &str = "__Host-posthaste_session";
+/// How often one link may be used: more than a roomful of people with it do, far less than a machine could.
+const LINK_PACE: Pace = Pace {
+    per_second: 50,
+    burst: 500,
+};
+/// Of how many links it is remembered how often they were used.
+pub(super) const MAX_KNOWN_LINKS: usize = 10_000;
 /// The longest token that is looked at.
 const MAX_TOKEN_CHARS: usize = 128;
 /// The field of a form that proves where it comes from.
@@ -58,15 +70,15 @@ pub(super) enum Door {
         /// What stands in the path.
         token: String,
     },
-    /// With a key in the head of the request.
-    Key,
+    /// With a key in the head of the request, which has this hash.
+    Key(KeyHash),
 }
 
 impl Visitor {
     /// What every link begins with.
     pub(super) fn base(&self) -> String {
         match &self.door {
-            Door::Session { .. } | Door::Key => HOME.to_owned(),
+            Door::Session { .. } | Door::Key(_) => HOME.to_owned(),
             Door::Portal { token } => format!("{PORTAL}/{token}"),
         }
     }
@@ -75,7 +87,7 @@ impl Visitor {
     pub(super) fn csrf(&self) -> String {
         match &self.door {
             Door::Session { token, .. } | Door::Portal { token } => csrf_of(token),
-            Door::Key => String::new(),
+            Door::Key(_) => String::new(),
         }
     }
 }
@@ -91,13 +103,15 @@ pub(super) async fn at_dashboard(
     headers: &HeaderMap,
 ) -> Result<Visitor, Problem> {
     let app = &dashboard.app;
-    if bearer(headers).is_some() {
+    if let Some(key) = bearer(headers) {
+        let hash = hash_key(key);
         return Ok(Visitor {
-            caller: app.authenticate(headers).await?,
-            door: Door::Key,
+            caller: app.holder_of(hash).await?,
+            door: Door::Key(hash),
         });
     }
-    let token = session_token(headers).ok_or_else(Problem::unauthorized)?;
+    let name = cookie_name(is_secure(dashboard, headers));
+    let token = cookie(headers, name).ok_or_else(Problem::unauthorized)?;
     by_session(dashboard, token).await
 }
 
@@ -122,14 +136,34 @@ pub(super) async fn by_session(dashboard: &Dashboard, token: &str) -> Result<Vis
 pub(super) async fn at_portal(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
     let pass = pass_of(dashboard, token).await?;
     match pass.holder {
-        Holder::Tenant(tenant) => Ok(Visitor {
-            caller: Caller::Tenant(Credential::Link(pass.id), tenant),
-            door: Door::Portal {
-                token: token.to_owned(),
-            },
-        }),
+        Holder::Tenant(tenant) => {
+            pace(dashboard, pass.hash)?;
+            Ok(Visitor {
+                caller: Caller::Tenant(Credential::Link(pass.id), tenant),
+                door: Door::Portal {
+                    token: token.to_owned(),
+                },
+            })
+        }
         Holder::Key(_) => Err(Problem::unauthorized()),
     }
+}
+
+/// Refuses a link that is used too often, as a key would be.
+fn pace(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
+    let meter = match dashboard.links.find(&link) {
+        Ok(meter) => meter,
+        Err(asked) => {
+            let meter = Arc::new(Meter::default());
+            dashboard.links.put(asked, link, meter.clone());
+            meter
+        }
+    };
+    let now = dashboard.app.clock.now().tick;
+    meter.spend(now, LINK_PACE, 1).map_err(|wait| {
+        let detail = "This link is used too often. Wait a little, and load the page again.";
+        Problem::new(Code::RateLimited, detail).after(wait)
+    })
 }
 
 /// The pass that a token is of.
@@ -142,12 +176,6 @@ async fn pass_of(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
     pass.ok_or_else(Problem::unauthorized)
 }
 
-/// The token that the cookie of a session holds.
-fn session_token(headers: &HeaderMap) -> Option<&str> {
-    let secure = format!("{SECURE_PREFIX}{COOKIE_NAME}");
-    cookie(headers, &secure).or_else(|| cookie(headers, COOKIE_NAME))
-}
-
 /// Refuses what another site made a browser do.
 pub(super) fn check_form(
     dashboard: &Dashboard,
@@ -157,7 +185,7 @@ pub(super) fn check_form(
 ) -> Result<(), Problem> {
     match &visitor.door {
         // No browser sends a key by itself.
-        Door::Key => return Ok(()),
+        Door::Key(_) => return Ok(()),
         Door::Session { .. } | Door::Portal { .. } => {}
     }
     check_origin(dashboard, headers)?;
@@ -188,10 +216,14 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
     let Ok(origin) = origin.to_str() else {
         return refused;
     };
-    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return refused;
+    };
+    // Whoever is on the way can make up a page of ours that came without TLS.
+    let fits_scheme = scheme == "https" || !is_secure(dashboard, headers);
     let is_ours = match (&dashboard.settings.public_url, text(HOST.as_str())) {
         (Some(own), _) if own == origin => true,
-        (_, Some(host)) => authority.is_some_and(|from| from.eq_ignore_ascii_case(host)),
+        (_, Some(host)) => fits_scheme && authority.eq_ignore_ascii_case(host),
         (_, None) => false,
     };
     match is_ours {
@@ -216,8 +248,17 @@ pub(super) fn is_secure(dashboard: &Dashboard, headers: &HeaderMap) -> bool {
     public_url.is_some_and(|url| url.starts_with("https://")) || origin::is_secure(headers)
 }
 
+/// The cookie that holds a session. Over TLS no other is looked at: a neighbour of this host, or whoever is
+/// on the way where nobody speaks TLS, could have set it, and the visitor would act in his name.
+pub(super) fn cookie_name(is_secure: bool) -> &'static str {
+    match is_secure {
+        true => SECURE_COOKIE_NAME,
+        false => COOKIE_NAME,
+    }
+}
+
 /// The value of a cookie.
-pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(COOKIE).into_iter();
     let mut pairs = cookies
         .filter_map(|value| value.to_str().ok())

@@ -35,7 +35,7 @@ pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
             body data-live[is_live] {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
-                    (brand(dashboard, site, &home))
+                    (brand(dashboard, site, Some(&home)))
                     (site_nav(visit, page))
                     (leave(visit))
                 }
@@ -70,7 +70,7 @@ pub(super) fn bare_with(
             (head(dashboard, site, &page.title))
             body.bare {
                 a.skip href="#main" { "Skip to the content" }
-                header.top { (brand(dashboard, site, HOME)) }
+                header.top { (brand(dashboard, site, answer::home_of(site))) }
                 main #main tabindex="-1" {
                     @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
                     (content(page))
@@ -116,10 +116,10 @@ fn head(dashboard: &Dashboard, site: Site, title: &str) -> Markup {
     }
 }
 
-fn brand(dashboard: &Dashboard, site: Site, home: &str) -> Markup {
+fn brand(dashboard: &Dashboard, site: Site, home: Option<&str>) -> Markup {
     let brand = dashboard.brand(site);
     html! {
-        a.brand href=(home) {
+        a.brand href=[home] {
             @if brand.logo.is_some() {
                 img src=(dashboard.assets.link("logo")) alt="" height="28";
             } @else {

@@ -44,15 +44,18 @@ const RETRY_MS: u32 = 3_000;
 
 /// Sends a page's sections as they change.
 pub(super) fn stream(visit: Visit, show: Show) -> Answer {
-    let Ok(place) = visit.dashboard.live.clone().try_acquire_owned() else {
+    let Some(place) = visit.dashboard.places.take(&visit.visitor.caller) else {
         return full();
     };
     let (events, waiting) = mpsc::channel(EVENTS_WAITING);
     tokio::spawn(async move {
         let mut stopping = visit.dashboard.stopping.clone();
+        let listener = events.clone();
         let follow = follow(visit, show, events);
         tokio::select! {
             () = follow => {}
+            // At once: a place is not kept for somebody who has gone, however long the store takes.
+            () = listener.closed() => {}
             // If the sender is gone, so is the server.
             _ = stopping.wait_for(|stopping| *stopping) => {}
         }
@@ -95,19 +98,16 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
         return;
     }
     while began.elapsed() < LONGEST_LIFE {
-        visit.now = visit.dashboard.app.clock.wall();
-        let said = match is_still_welcome(&visit).await {
-            Ok(()) => match show(visit.clone()).await {
-                Ok(Shown::Page(page)) => changes(&page, &mut prints),
-                Ok(Shown::Elsewhere(_)) => return,
-                // What cannot be shown now may be shown soon.
-                Err(_) => Vec::new(),
-            },
-            Err(problem) if problem.code == Code::Unauthorized => {
+        let said = match look(&mut visit, show).await {
+            Look::Page(page) if page.sections.iter().any(|section| section.is_live) => {
+                changes(&page, &mut prints)
+            }
+            Look::Page(_) | Look::Elsewhere => return,
+            Look::Later => Vec::new(),
+            Look::Never => {
                 let _ = events.send(event("ended", &json!({})).into()).await;
                 return;
             }
-            Err(_) => Vec::new(),
         };
         let said = match said.is_empty() {
             false => said,
@@ -121,10 +121,35 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
                 Ok(Err(_)) | Err(_) => return,
             }
         }
-        tokio::select! {
-            () = sleep(EVERY) => {}
-            () = events.closed() => return,
-        }
+        sleep(EVERY).await;
+    }
+}
+
+/// What a look at the page brings.
+enum Look {
+    /// The page.
+    Page(Page),
+    /// It is no page of its own.
+    Elsewhere,
+    /// What cannot be shown now may be shown soon.
+    Later,
+    /// The visitor may not look any more.
+    Never,
+}
+
+/// Renders the page when it is its turn.
+async fn look(visit: &mut Visit, show: Show) -> Look {
+    let dashboard = visit.dashboard.clone();
+    let _turn = dashboard.places.turn().await;
+    visit.now = dashboard.app.clock.wall();
+    match is_still_welcome(visit).await {
+        Ok(()) => match show(visit.clone()).await {
+            Ok(Shown::Page(page)) => Look::Page(page),
+            Ok(Shown::Elsewhere(_)) => Look::Elsewhere,
+            Err(_) => Look::Later,
+        },
+        Err(problem) if problem.code == Code::Unauthorized => Look::Never,
+        Err(_) => Look::Later,
     }
 }
 
@@ -134,8 +159,7 @@ async fn is_still_welcome(visit: &Visit) -> Result<(), Problem> {
     match &visit.visitor.door {
         Door::Session { token, .. } => door::by_session(dashboard, token).await.map(drop),
         Door::Portal { token } => door::at_portal(dashboard, token).await.map(drop),
-        // It is asked about with everything that is read.
-        Door::Key => Ok(()),
+        Door::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
     }
 }
 

@@ -20,6 +20,7 @@
 //! | [`page`] | what a page is made of |
 //! | [`layout`] | what is around it |
 //! | [`live`] | how it stays current |
+//! | [`places`] | how many pages are kept current at once, and whose |
 //! | [`pages`] | every page, and what can be done on it |
 //! | [`parts`] | what pages are built from |
 //! | [`assets`] | the stylesheet, the script, and the operator's colours |
@@ -33,6 +34,7 @@ mod live;
 mod page;
 mod pages;
 mod parts;
+mod places;
 mod settings;
 mod sign_in;
 mod visit;
@@ -44,15 +46,15 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::routing::get;
 use http::{Request, Response};
-use tokio::sync::{Semaphore, watch};
+use posthaste_store::KeyHash;
+use tokio::sync::watch;
 
 use crate::api::App;
+use crate::api::cache::Cache;
 use crate::api::pace::Meter;
 
+use places::Places;
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
-
-/// How many pages may be kept current at once, by one node. Each is rendered about once a second.
-const MAX_LIVE_STREAMS: usize = 200;
 
 /// What the pages are made of.
 pub struct Dashboard {
@@ -63,7 +65,9 @@ pub struct Dashboard {
     assets: assets::Assets,
     /// How many wrong keys were given lately.
     wrong_keys: Meter,
-    live: Arc<Semaphore>,
+    places: Arc<Places>,
+    /// How often links were used lately.
+    links: Cache<KeyHash, Arc<Meter>>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -76,11 +80,12 @@ impl Dashboard {
     ) -> Dashboard {
         Dashboard {
             assets: assets::Assets::new(&settings.portal),
+            places: Arc::new(Places::among(app.settings.max_connections)),
             brand: Brand::default(),
             app,
             settings,
             wrong_keys: Meter::default(),
-            live: Arc::new(Semaphore::new(MAX_LIVE_STREAMS)),
+            links: Cache::new(door::MAX_KNOWN_LINKS),
             stopping,
         }
     }

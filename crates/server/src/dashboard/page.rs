@@ -205,13 +205,15 @@ pub(super) enum Done {
     ReplayStopped,
     /// A tenant came to be.
     TenantCreated,
+    /// A link to a portal opens nothing any more.
+    LinkEnded,
     /// Somebody left.
     SignedOut,
 }
 
 impl Done {
     /// Everything that can be done.
-    const ALL: [Done; 14] = [
+    const ALL: [Done; 15] = [
         Done::Created,
         Done::Saved,
         Done::Paused,
@@ -225,6 +227,7 @@ impl Done {
         Done::ReplayBegun,
         Done::ReplayStopped,
         Done::TenantCreated,
+        Done::LinkEnded,
         Done::SignedOut,
     ];
 
@@ -244,6 +247,7 @@ impl Done {
             Done::ReplayBegun => "replaying",
             Done::ReplayStopped => "stopped",
             Done::TenantCreated => "tenant-created",
+            Done::LinkEnded => "link-ended",
             Done::SignedOut => "signed-out",
         }
     }
@@ -266,6 +270,7 @@ impl Done {
             Done::ReplayBegun => "The replay has begun. It is paced like any other traffic.",
             Done::ReplayStopped => "The replay was stopped. What it had set going goes on.",
             Done::TenantCreated => "The tenant is there. Add an endpoint for its events to go to.",
+            Done::LinkEnded => "The link has ended. Whoever has it open sees nothing new.",
             Done::SignedOut => "You are signed out.",
         }
     }

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditOutcome, Holder, Insertion, Pass, Via};
 
-use super::door::{self, COOKIE_NAME, Door, HOME, SECURE_PREFIX};
+use super::door::{self, Door, HOME};
 use super::form::Form;
 use super::page::{Done, Page, Tab};
 use super::{Answer, Dashboard, Site, answer, layout, visit};
@@ -64,8 +64,7 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
     let caller = match app.holder_of(hash).await {
         Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
-            tracing::warn!(from = ?origin.from, "somebody tried to sign in with an unknown key");
-            return wrong_key(dashboard, form.text("next"));
+            return wrong_key(dashboard, &origin, form.text("next"));
         }
         Err(problem) => return Err(problem),
     };
@@ -97,12 +96,14 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
     Ok(answer)
 }
 
-fn wrong_key(dashboard: &Dashboard, next: &str) -> Result<Answer, Problem> {
+fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<Answer, Problem> {
     let now = dashboard.app.clock.now().tick;
     if let Err(wait) = dashboard.wrong_keys.spend(now, WRONG_KEYS, 1) {
         let detail = "Too many wrong keys were given. Wait a little, and try again.";
         return Err(Problem::new(Code::RateLimited, detail).after(wait));
     }
+    // Not more often than that, or whoever searches could fill the log.
+    tracing::warn!(from = ?origin.from, "somebody tried to sign in with an unknown key");
     let wrong = "That key is not known, or it was revoked.";
     let page = page(next, Some(wrong));
     let markup = layout::bare(dashboard, Site::Dashboard, &page);
@@ -131,7 +132,7 @@ pub(super) async fn leave(
                     app.store.end_pass(app.clock.wall(), None, pass).await?;
                     trail.end(AuditOutcome::Done).await;
                 }
-                Door::Portal { .. } | Door::Key => {}
+                Door::Portal { .. } | Door::Key(_) => {}
             }
         }
         // It has ended already.
@@ -167,13 +168,11 @@ fn set_cookie(
     token: &str,
     life_secs: u64,
 ) {
-    let (prefix, secure) = match door::is_secure(dashboard, headers) {
-        true => (SECURE_PREFIX, "; Secure"),
-        false => ("", ""),
-    };
-    let cookie = format!(
-        "{prefix}{COOKIE_NAME}={token}; Path=/; Max-Age={life_secs}; HttpOnly; SameSite=Strict{secure}"
-    );
+    let is_secure = door::is_secure(dashboard, headers);
+    let name = door::cookie_name(is_secure);
+    let secure = if is_secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={token}; Path=/; Max-Age={life_secs}; HttpOnly; SameSite=Strict{secure}");
     let cookie = HeaderValue::from_str(&cookie).expect("a token is plain ASCII");
     answer.headers_mut().insert(SET_COOKIE, cookie);
 }

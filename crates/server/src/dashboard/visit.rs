@@ -77,7 +77,7 @@ impl Visit {
     pub(super) fn site(&self) -> Site {
         match self.visitor.door {
             Door::Portal { .. } => Site::Portal,
-            Door::Session { .. } | Door::Key => Site::Dashboard,
+            Door::Session { .. } | Door::Key(_) => Site::Dashboard,
         }
     }
 

@@ -71,7 +71,64 @@ async fn an_entry_says_who_did_what_and_what_came_of_it() {
     let path = format!("/v1/tenants/acme/audit?{EARLIER}");
     let own = world.call("GET", &path, &key, Value::Null).await;
     assert_eq!(own.ids(), [refused.as_str(), &done]);
-    assert_eq!(world.get(&path).await.json, own.json);
+    let seen = world.get(&path).await.json;
+    assert_eq!(seen["data"][1], shown[2]);
+    // But for who that was among those who run the server.
+    let mut expected = seen;
+    for entry in expected["data"].as_array_mut().expect("entries") {
+        entry["actor"] = json!("the operator");
+        entry["key_id"] = Value::Null;
+        entry["from"] = Value::Null;
+    }
+    assert_eq!(own.json, expected);
+}
+
+#[tokio::test]
+async fn a_tenant_reads_which_of_its_own_keys_it_was() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    let pause = format!("{endpoint}/pause");
+    world.call("POST", &pause, &key, json!({})).await;
+    let path = "/v1/tenants/acme/audit";
+    let own = world.call("GET", path, &key, Value::Null).await.json;
+    let all = world.get(path).await.json;
+    assert_eq!(own["data"][0]["action"], "pause_endpoint");
+    assert_eq!(own["data"][0], all["data"][0], "what it did itself");
+    assert_eq!(own["data"][1]["action"], "create_endpoint");
+    assert_eq!(own["data"][1]["actor"], "the operator");
+}
+
+#[tokio::test]
+async fn nobody_fills_the_disk_with_what_he_did() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let other = world.tenant("other").await;
+    let path = |tenant: &str| {
+        let endpoint = EndpointId(1);
+        format!("/v1/tenants/{tenant}/endpoints/{endpoint}")
+    };
+    let (own, others) = (path("acme"), path("other"));
+    let mut done = 0;
+    let refused = loop {
+        let answer = world.call("DELETE", &own, &key, Value::Null).await;
+        if answer.status != 404 {
+            break answer;
+        }
+        done += 1;
+        assert!(done <= 2_000, "as often as it likes");
+    };
+    assert_eq!(refused.status, 429);
+    assert!(refused.headers.contains_key("retry-after"));
+    // Readings, others and whoever runs the server do not suffer for it.
+    let read = world.call("GET", &own, &key, Value::Null).await;
+    assert_eq!(read.status, 404);
+    let answer = world.call("DELETE", &others, &other, Value::Null).await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(world.delete(&own).await.status, 404);
+    world.pass_ms(10);
+    let answer = world.call("DELETE", &own, &key, Value::Null).await;
+    assert_eq!(answer.status, 404);
 }
 
 #[tokio::test]

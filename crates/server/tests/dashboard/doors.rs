@@ -147,6 +147,55 @@ async fn over_tls_the_cookie_is_for_this_host_alone() {
 }
 
 #[tokio::test]
+async fn over_tls_a_cookie_that_a_neighbour_could_have_set_counts_for_nothing() {
+    let world = World::new().await;
+    let browser = Browser::signed_in(&world, ADMIN).await;
+    let (_, token) = browser.cookie.split_once('=').unwrap();
+    let visit = |cookie: String, scheme: &'static str| {
+        let request = Request::get("/dashboard").header("x-forwarded-proto", scheme);
+        let request = request.header("cookie", cookie).body(Body::empty());
+        world.send(request.unwrap())
+    };
+    let plain = format!("posthaste_session={token}");
+    let secure = format!("__Host-{plain}");
+    assert_eq!(visit(plain.clone(), "http").await.status, 200);
+    assert_eq!(visit(plain.clone(), "https").await.status, 303);
+    assert_eq!(visit(plain, "https, http").await.status, 303);
+    assert_eq!(visit(secure, "https").await.status, 200);
+    // Nor is a page ours that came without TLS.
+    let form = [("key", ADMIN)];
+    for (origin, status) in [
+        ("http://hooks.example", 403),
+        ("https://hooks.example", 303),
+    ] {
+        let headers = [("x-forwarded-proto", "https"), ("origin", origin)];
+        let answer = browser.post("/dashboard/sign-in", &form, &headers).await;
+        assert_eq!(answer.status, status, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_is_not_for_machines() {
+    let world = World::at_noon().await;
+    let (_, path) = link(&world, json!({})).await;
+    let (_, another) = link(&world, json!({})).await;
+    let browser = Browser::new(&world).await;
+    let lost = format!("{path}/nowhere");
+    for _ in 0..500 {
+        assert_eq!(browser.get(&lost).await.status, 404);
+    }
+    let refused = browser.get(&lost).await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.headers.contains_key("retry-after"));
+    for (link, _) in refused.links() {
+        assert!(!link.starts_with("/dashboard"), "{link}");
+    }
+    assert_eq!(browser.get(&another).await.status, 200);
+    world.pass_ms(20);
+    assert_eq!(browser.get(&lost).await.status, 404);
+}
+
+#[tokio::test]
 async fn a_session_ends_with_its_time_and_with_its_key() {
     let world = World::at_noon().await;
     let browser = Browser::signed_in(&world, ADMIN).await;
@@ -282,6 +331,25 @@ async fn a_link_opens_its_tenants_portal_until_it_ends() {
     let errors = &wrong.ok(422)["errors"];
     assert_eq!(errors[0]["field"], "expires_in");
     assert_eq!(errors[1]["field"], "path");
+}
+
+#[tokio::test]
+async fn a_link_is_seen_and_ended_on_the_page_of_its_tenant() {
+    let world = World::new().await;
+    let (id, path) = link(&world, json!({})).await;
+    let page = world.page("/dashboard/t/acme").await;
+    page.says("Links that work").says(&id);
+    let token = path.strip_prefix("/portal/").unwrap();
+    page.never_says(token);
+    let portal = world.page(&path).await;
+    assert_eq!(portal.status, 200);
+    portal.never_says("Links that work").never_says(&id);
+    let done = world
+        .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
+        .await;
+    assert_eq!(done.sent_to(), "/dashboard/t/acme?done=link-ended");
+    world.page("/dashboard/t/acme").await.never_says(&id);
+    assert_eq!(world.page(&path).await.status, 401);
 }
 
 #[tokio::test]

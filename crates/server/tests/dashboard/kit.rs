@@ -50,7 +50,7 @@ pub(crate) struct World {
     /// What the clock says, where it is told what to say.
     wall_ms: Arc<AtomicU64>,
     /// While it is there, the server does not stop.
-    _stopping: watch::Sender<bool>,
+    stopping: watch::Sender<bool>,
 }
 
 /// An answer of the API's.
@@ -67,6 +67,42 @@ impl Answer {
         let text = String::from_utf8_lossy(&self.bytes);
         assert_eq!(self.status.as_u16(), status, "{text}");
         serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("JSON, not {text}"))
+    }
+}
+
+/// A page that somebody follows.
+pub(crate) struct Followed {
+    pub(crate) status: StatusCode,
+    body: Body,
+    /// All that was said so far.
+    pub(crate) said: String,
+}
+
+impl Followed {
+    /// Waits for more. False if there will be none.
+    async fn more(&mut self) -> bool {
+        let Some(frame) = self.body.frame().await else {
+            return false;
+        };
+        let data = frame.unwrap().into_data().unwrap();
+        self.said.push_str(&String::from_utf8_lossy(&data));
+        true
+    }
+
+    /// Waits until this was said.
+    pub(crate) async fn until(&mut self, wanted: &str) {
+        let listening = async {
+            while !self.said.contains(wanted) {
+                assert!(self.more().await, "never {wanted}, only {}", self.said);
+            }
+        };
+        timeout(PATIENCE, listening).await.expect(wanted);
+    }
+
+    /// Waits until it ends.
+    pub(crate) async fn end(&mut self) {
+        let listening = async { while self.more().await {} };
+        timeout(PATIENCE, listening).await.expect("it ends");
     }
 }
 
@@ -140,7 +176,7 @@ impl World {
             router: api::router(app.clone()).merge(pages),
             app,
             wall_ms,
-            _stopping: stopping,
+            stopping,
         };
         world.tenant("acme").await;
         world
@@ -149,6 +185,26 @@ impl World {
     /// Lets time pass, where the clock is told.
     pub(crate) fn pass_ms(&self, ms: u64) {
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Tells the server to stop.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Follows the page at a path, with a key in the head if one is given.
+    pub(crate) async fn follow(&self, path: &str, key: Option<&str>) -> Followed {
+        let mut request = Request::get(path).header("accept", "text/event-stream");
+        if let Some(key) = key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        Followed {
+            status: response.status(),
+            body: response.into_body(),
+            said: String::new(),
+        }
     }
 
     /// Sends a request as it is.

@@ -11,6 +11,7 @@ mod deliveries;
 mod doors;
 mod endpoints;
 mod kit;
+mod live;
 mod overview;
 mod replays;
 mod seen;

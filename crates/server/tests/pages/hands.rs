@@ -1,11 +1,12 @@
 //! What is done by hand: an endpoint is made, tried out, changed and stopped; a policy is looked at before it is used; a customer
 //! is sent a link. The pages that only doing leads to are held against what holds of every page, too.
 
-use posthaste_testbed::browser::Spot;
+use posthaste_testbed::ADMIN_KEY;
+use posthaste_testbed::browser::{Look, Spot};
 use serde_json::json;
 
 use super::judge::{judge, quiet};
-use super::scene::household;
+use super::scene::{household, mark};
 use super::stage::Stage;
 use super::story::{assert_marker, put_marker, says};
 
@@ -83,6 +84,29 @@ async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
     assert_eq!(told["status"], "disabled");
     assert_eq!(told["timeout"], "5s");
     quiet(&page, "the endpoint");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_be_done_can_be_done_without_script() {
+    let mut stage = Stage::start().await;
+    let own = household(&mut stage, "acme", "Acme").await;
+    let page = stage.browser.page().await;
+    page.emulate(Look::WITHOUT_SCRIPT).await;
+    page.open(&stage.url("/dashboard/t/acme/dead-letters"))
+        .await;
+    page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
+    page.follow(Spot::saying("button", "Sign in")).await;
+    stage.receivers.heals(&format!("{}/billing", mark("acme")));
+    page.follow(Spot::saying("main button", "Replay all 3"))
+        .await;
+    assert!(page.url().await.contains("/replays/rpl_"));
+    stage.until_status("acme", &own.failed, "succeeded").await;
+    page.open(&stage.url(&format!("/dashboard/t/acme/deliveries/{}", own.failed)))
+        .await;
+    says(&page, "succeeded").await;
+    page.follow(Spot::saying("button", "Sign out")).await;
+    says(&page, "signed out").await;
+    quiet(&page, "without script");
 }
 
 #[tokio::test(flavor = "multi_thread")]

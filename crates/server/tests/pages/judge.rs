@@ -37,10 +37,13 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
         page.emulate(look).await;
         let violations = page.axe().await.into_iter();
         faults.extend(violations.map(|violation| format!("{name}: {violation:#?}")));
+    }
+    for look in [Look::WIDE, Look::HALF, Look::NARROW] {
+        page.emulate(look).await;
         let wide = page.ask("document.documentElement.scrollWidth").await;
         if wide.as_u64() > Some(u64::from(look.width)) {
             let over = overhanging(page).await;
-            faults.push(format!("{name}: it is {wide} wide: {over:#}"));
+            faults.push(format!("it is {wide} wide at {}: {over:#}", look.width));
         }
     }
     page.emulate(Look::WIDE).await;

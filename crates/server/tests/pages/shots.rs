@@ -18,7 +18,7 @@ use super::stage::{Stage, id_of, impatient};
 /// Set to write the pictures.
 const WRITE_VARIABLE: &str = "POSTHASTE_WRITE_DOCS";
 /// How long the scene plays before pictures are written.
-const PLAY: Duration = Duration::from_secs(600);
+const PLAY: Duration = Duration::from_secs(420);
 /// How many events there are at least.
 const EVENTS: usize = 80;
 /// A picture of nothing is smaller.
@@ -51,7 +51,7 @@ fn behaviour(arrival: &Arrival) -> Answer {
         answer
     };
     match arrival.path.as_str() {
-        "/billing" => said(503, "ledger is in maintenance, back at 04:00 UTC"),
+        "/billing" | "/refunds" => said(503, "ledger is in maintenance, back at 04:00 UTC"),
         "/analytics" => said(422, "unknown field: total_vat"),
         // Now and then it stumbles.
         "/crm" if arrival.number.is_multiple_of(9) => {
@@ -74,6 +74,10 @@ fn event(number: usize) -> Value {
         "report.daily",
         "order.placed",
         "customer.created",
+        "order.placed",
+        "customer.updated",
+        "order.shipped",
+        "order.placed",
     ];
     json!({"type": kinds[number % kinds.len()], "payload": payload})
 }
@@ -93,6 +97,9 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
         at("analytics"),
         at("stock"),
     );
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let partner_url = format!("http://{}/partner", deaf.local_addr().expect("it is bound"));
+    drop(deaf);
     let swift = json!({"backoff": {"kind": "exponential", "base": "1s", "factor": 3, "cap": "1h"}, "max_attempts": 8, "give_up_after": "24h"});
     for (tenant, fields) in [
         (
@@ -111,8 +118,15 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
     ] {
         stage.api.endpoint(tenant, fields).await;
     }
+    // Nobody listens there.
+    let partner = json!({"description": "Partner", "event_types": ["customer.created"]});
+    let partner = impatient(&partner_url, partner);
+    stage.api.endpoint("acme", partner).await;
     let fields = json!({"url": billing, "description": "Billing", "event_types": ["invoice.*"]});
     let billing = id_of(&stage.api.endpoint("acme", fields).await);
+    let refunds = stage.receivers.url("refunds");
+    let fields = json!({"url": refunds, "description": "Refunds", "event_types": ["refund.*"]});
+    stage.api.endpoint("acme", fields).await;
     let fields = impatient(
         &stock,
         json!({"description": "Warehouse", "event_types": ["order.shipped"]}),
@@ -123,19 +137,20 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
 
     let began = Instant::now();
     let mut number = 0;
-    let mut retrying = String::new();
+    // One that fails by itself trips no breaker, and is still being tried when the night is over.
+    let mut refund = event(0);
+    refund["type"] = json!("refund.requested");
+    let refund = stage.api.event("acme", refund).await;
+    let retrying = id_of(&refund["deliveries"][0]);
     while number < EVENTS || began.elapsed() < play {
-        let told = stage.api.event("acme", event(number)).await;
-        if told["type"] == "invoice.paid" && retrying.is_empty() {
-            retrying = id_of(&told["deliveries"][0]);
-        }
+        stage.api.event("acme", event(number)).await;
         if number.is_multiple_of(3) {
             stage.api.event("globex", event(number)).await;
         }
         number += 1;
         if !play.is_zero() {
             // Busier and quieter by turns, as days are.
-            let pace = 150 + 140 * (began.elapsed().as_secs() / 60 % 4);
+            let pace = 250 + 200 * (began.elapsed().as_secs() / 60 % 4);
             tokio::time::sleep(Duration::from_millis(pace)).await;
         }
     }
@@ -161,6 +176,10 @@ fn images() -> PathBuf {
 async fn pictures(page: &Page, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut pictures = Vec::new();
     for (suffix, look) in LOOKS {
+        page.emulate(look).await;
+        // Where the address points to.
+        page.ask("document.querySelector(location.hash || 'body').scrollIntoView()")
+            .await;
         let picture = page.screenshot(look).await;
         let name = format!("page-{name}{suffix}.png");
         assert_eq!(png_size(&picture), (look.width, look.height), "{name}");
@@ -197,7 +216,7 @@ async fn pictures_of_every_page() {
         ),
         ("dead-letters", of_acme("/dead-letters")),
         ("replay", of_acme(&format!("/replays/{}", acme.replay))),
-        ("lab", of_acme("/lab")),
+        ("lab", of_acme("/lab#recovery")),
     ] {
         assert_eq!(page.open(&url).await.status, 200, "{name}");
         taken.extend(pictures(&page, name).await);

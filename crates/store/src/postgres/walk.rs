@@ -22,8 +22,8 @@ use crate::codes::{Coded, RowStatus};
 
 /// With more endpoints than this, looking at each costs more than walking through everything.
 const MAX_MERGED: usize = 1_000;
-/// More waiting deliveries than this are found soon enough by walking.
-const MAX_GATHERED: usize = 20_000;
+/// More waiting deliveries than this are found soon enough by walking; so many are read within a few milliseconds.
+const MAX_GATHERED: usize = 2_000;
 
 /// The ids above `above` and below `below`.
 #[derive(Clone, Copy, Debug)]

@@ -33,10 +33,6 @@ struct Notes {
     document: Option<Document>,
     /// Where script of a frame can be run.
     contexts: HashMap<String, i64>,
-    /// Whether questions are answered with yes.
-    agrees: bool,
-    /// What was asked and answered so.
-    questions: Vec<String>,
 }
 
 /// How the page's own document was answered.
@@ -81,21 +77,6 @@ impl Diary {
         self.notes.lock().unwrap().document.clone()
     }
 
-    /// From now on the page's questions are answered with yes.
-    pub(super) fn agree(&self) {
-        self.notes.lock().unwrap().agrees = true;
-    }
-
-    /// Whether they are.
-    pub(super) fn agrees(&self) -> bool {
-        self.notes.lock().unwrap().agrees
-    }
-
-    /// What was asked and answered with yes since this was asked last.
-    pub(super) fn questions(&self) -> Vec<String> {
-        std::mem::take(&mut self.notes.lock().unwrap().questions)
-    }
-
     /// Where script of this frame can be run.
     pub(super) fn context(&self, frame: &str) -> Option<i64> {
         self.notes.lock().unwrap().contexts.get(frame).copied()
@@ -113,9 +94,6 @@ impl Diary {
         match event {
             "Page.lifecycleEvent" if of["name"] == "load" && of["frameId"] == *self.frame => {
                 self.loads.send_modify(|loads| *loads += 1);
-            }
-            "Page.javascriptDialogOpening" if of["type"] == "confirm" && notes.agrees => {
-                notes.questions.push(text(&of["message"]));
             }
             "Page.javascriptDialogOpening" => {
                 let complaint = format!("dialog: {}", text(&of["message"]));

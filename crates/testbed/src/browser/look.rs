@@ -41,6 +41,12 @@ impl Look {
         ..Look::WIDE
     };
 
+    /// Half a screen.
+    pub const HALF: Look = Look {
+        width: 960,
+        ..Look::WIDE
+    };
+
     /// A browser that runs no script.
     pub const WITHOUT_SCRIPT: Look = Look {
         script: false,

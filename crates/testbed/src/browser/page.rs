@@ -327,16 +327,6 @@ impl Page {
         self.call("Input.dispatchKeyEvent", event).await;
     }
 
-    /// From now on the page's questions are answered with yes, and are no complaint.
-    pub fn agree(&self) {
-        self.diary.agree();
-    }
-
-    /// What was asked and answered with yes since this was asked last.
-    pub fn questions(&self) -> Vec<String> {
-        self.diary.questions()
-    }
-
     /// The cookies that are sent to where it is, as the browser keeps them.
     pub async fn cookies(&self) -> Vec<Value> {
         let cookies = self.call("Network.getCookies", json!({})).await;

@@ -236,8 +236,8 @@ impl Shared {
         if method == "Page.javascriptDialogOpening" {
             // It is in the diary; nobody is there to press a button.
             let id = self.next.fetch_add(1, Ordering::Relaxed);
-            let answer = json!({"accept": diary.agrees()});
-            self.order(id, Some(session), "Page.handleJavaScriptDialog", answer);
+            let no = json!({"accept": false});
+            self.order(id, Some(session), "Page.handleJavaScriptDialog", no);
         }
     }
 }

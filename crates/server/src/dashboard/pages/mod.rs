@@ -11,6 +11,7 @@ mod events;
 mod figures;
 mod find;
 mod lab;
+mod links;
 mod overview;
 mod replays;
 mod tenants;
@@ -71,7 +72,7 @@ static PAGES: &[&[At<Show>]] = &[
 
 /// Everything that can be done.
 static ACTIONS: &[&[At<Act>]] = &[
-    overview::ACTIONS,
+    links::ACTIONS,
     endpoint::ACTIONS,
     tenants::ACTIONS,
     deliveries::ACTIONS,

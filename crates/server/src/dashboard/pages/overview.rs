@@ -2,16 +2,13 @@
 
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::figures::{Series, Stats, Window};
-use super::{Act, At, Reach, Show, at};
+use super::{At, Reach, Show, at, links};
 use crate::api::problem::Problem;
-use crate::api::route::Verb;
-use crate::dashboard::form::Form;
-use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Page, Shown, Tab};
-use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, copied, time};
+use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::parts::{Listed, Mood, badge, time};
 use crate::dashboard::visit::{Visit, query_of};
 use crate::picture::words;
 
@@ -19,10 +16,6 @@ pub(super) const PAGES: &[At<Show>] = &[
     at(Reach::Everything, "", |visit| Box::pin(of_all(visit))),
     at(Reach::Tenant, "", |visit| Box::pin(of_tenant(visit))),
 ];
-
-pub(super) const ACTIONS: &[At<Act>] = &[at(Reach::Tenant, "/portal-link", |visit, sent| {
-    Box::pin(make_link(visit, sent))
-})];
 
 /// How this server is reached where nobody has said.
 const USUAL_URL: &str = "http://127.0.0.1:8420";
@@ -71,7 +64,7 @@ async fn of_tenant(visit: Visit) -> Result<Shown, Problem> {
     };
     Ok(match visit.is_portal() {
         true => page,
-        false => page.still("share", share(&visit, "1h", &Wrong::default())),
+        false => links::on(&visit, page).await?,
     }
     .into())
 }
@@ -235,62 +228,4 @@ fn steps_in_words(steps: &[(&str, String)]) -> Markup {
             }
         } }
     }
-}
-
-/// The way to let a tenant's own people look.
-fn share(visit: &Visit, life: &str, wrong: &Wrong) -> Markup {
-    let field = Field {
-        name: "expires_in",
-        label: "It works for",
-        hint: "From 1m to 7d, such as 1h.",
-        value: life,
-        wrong,
-    };
-    html! {
-        div.card {
-            h2 { "Portal" }
-            p { "A link lets the tenant's own people see and mend what is theirs, for a while and without a key." }
-            form.narrow method="post" action=(visit.here("/portal-link")) {
-                (csrf(visit))
-                (field.line("text"))
-                div.actions { button type="submit" { "Make a link" } }
-            }
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct Link {
-    url: String,
-    expires_at: String,
-}
-
-async fn make_link(visit: Visit, sent: Form) -> Result<After, Problem> {
-    let life = sent.text("expires_in");
-    let document = match life {
-        "" => json!({}),
-        life => json!({"expires_in": life}),
-    };
-    let made: Result<Link, Problem> = visit.act(Verb::Post, "/portal-links", Some(document)).await;
-    let page = Page::new(Tab::Overview, "A link to the portal")
-        .below(visit.tenant().to_string(), visit.here(""));
-    Ok(After::Show(match made {
-        Ok(link) => page.still(
-            "shown",
-            html! { div.card {
-                p { "Whoever has it sees this tenant's part, until " (time(&link.expires_at)) ". It stands on this page only." }
-                p { (copied(&link.url, "the link")) }
-                div.actions { a.button href=(visit.here("")) { "Done" } }
-            } },
-        ),
-        Err(problem) if problem.errors.is_some() => {
-            let wrong = Wrong::new(&problem, |field| {
-                (field == "expires_in").then_some("expires_in")
-            });
-            let status = problem.status;
-            let body = html! { (wrong.summary()) (share(&visit, life, &wrong)) };
-            page.still("share", body).with_status(status)
-        }
-        Err(problem) => return Err(problem),
-    }))
 }

@@ -1,0 +1,122 @@
+//! Links to a tenant's portal: those that work, a new one, and the end of one.
+
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Act, At, Reach, at};
+use crate::api::problem::Problem;
+use crate::api::route::Verb;
+use crate::dashboard::form::Form;
+use crate::dashboard::layout::csrf;
+use crate::dashboard::page::{After, Done, Page, Tab};
+use crate::dashboard::parts::{Field, Listed, Wrong, act, copied, time};
+use crate::dashboard::visit::Visit;
+
+/// So many are listed, the newest first. Older ones end by themselves.
+const LISTED: u8 = 20;
+
+pub(super) const ACTIONS: &[At<Act>] = &[
+    at(Reach::Tenant, "/portal-link", |visit, sent| {
+        Box::pin(make_link(visit, sent))
+    }),
+    at(Reach::Tenant, "/portal-link/{link}/end", |visit, _| {
+        Box::pin(end(visit))
+    }),
+];
+
+#[derive(Deserialize)]
+struct Working {
+    id: String,
+    created_at: String,
+    expires_at: String,
+}
+
+/// The page with what there is to know of links, and the way to a new one.
+pub(super) async fn on(visit: &Visit, page: Page) -> Result<Page, Problem> {
+    let listed: Listed<Working> = visit.get(&format!("/portal-links?limit={LISTED}")).await?;
+    let page = page.still("share", share(visit, "1h", &Wrong::default()));
+    Ok(page.live("links", table(visit, &listed.data)))
+}
+
+fn table(visit: &Visit, links: &[Working]) -> Markup {
+    if links.is_empty() {
+        return html! {};
+    }
+    html! {
+        table.stack {
+            caption { "Links that work" }
+            thead { tr { th scope="col" { "Link" } th scope="col" { "Made" } th scope="col" { "Works until" } th scope="col" { "End it" } } }
+            tbody { @for link in links { tr {
+                th scope="row" { code { (link.id) } }
+                td data-label="Made" { (time(&link.created_at)) }
+                td data-label="Works until" { (time(&link.expires_at)) }
+                td data-label="End it" { (act(visit, &visit.here(&format!("/portal-link/{}/end", link.id)), "", "End it now")) }
+            } } }
+        }
+    }
+}
+
+async fn end(visit: Visit) -> Result<After, Problem> {
+    let path = format!("/portal-links/{}", visit.name("link"));
+    let _: Value = visit.act(Verb::Delete, &path, None).await?;
+    Ok(After::Goto(visit.here(""), Done::LinkEnded))
+}
+
+/// The way to let a tenant's own people look.
+fn share(visit: &Visit, life: &str, wrong: &Wrong) -> Markup {
+    let field = Field {
+        name: "expires_in",
+        label: "It works for",
+        hint: "From 1m to 7d, such as 1h.",
+        value: life,
+        wrong,
+    };
+    html! {
+        div.card {
+            h2 { "Portal" }
+            p { "A link lets the tenant's own people see and mend what is theirs, for a while and without a key." }
+            form.narrow method="post" action=(visit.here("/portal-link")) {
+                (csrf(visit))
+                (field.line("text"))
+                div.actions { button type="submit" { "Make a link" } }
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Link {
+    url: String,
+    expires_at: String,
+}
+
+async fn make_link(visit: Visit, sent: Form) -> Result<After, Problem> {
+    let life = sent.text("expires_in");
+    let document = match life {
+        "" => json!({}),
+        life => json!({"expires_in": life}),
+    };
+    let made: Result<Link, Problem> = visit.act(Verb::Post, "/portal-links", Some(document)).await;
+    let page = Page::new(Tab::Overview, "A link to the portal")
+        .below(visit.tenant().to_string(), visit.here(""));
+    Ok(After::Show(match made {
+        Ok(link) => page.still(
+            "shown",
+            html! { div.card {
+                p { "Whoever has it sees this tenant's part, until " (time(&link.expires_at)) ". It stands on this page only." }
+                p { (copied(&link.url, "the link")) }
+                div.actions { a.button href=(visit.here("")) { "Done" } }
+            } },
+        ),
+        Err(problem) if problem.errors.is_some() => {
+            let wrong = Wrong::new(&problem, |field| {
+                (field == "expires_in").then_some("expires_in")
+            });
+            let status = problem.status;
+            let body = html! { (wrong.summary()) (share(&visit, life, &wrong)) };
+            page.still("share", body).with_status(status)
+        }
+        Err(problem) => return Err(problem),
+    }))
+}

@@ -1,0 +1,149 @@
+//! How many pages are kept current at once, and whose.
+//!
+//! Each takes a connection for as long as somebody looks, and is rendered again and again. So there is a
+//! number of places, of which one tenant's people can take a few, and those of all tenants together not
+//! the last: whoever runs the server finds one when it matters. And however many places are taken, only a
+//! few pages are rendered at the same moment; the others are current a little later.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::id::TenantId;
+use rustc_hash::FxHashMap;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::api::auth::Caller;
+
+/// How many pages may be kept current at once, by one node.
+const MAX_LIVE_STREAMS: usize = 200;
+/// How many of them may be looked at by one tenant's people.
+const MAX_OF_ONE_TENANT: usize = 20;
+/// How many are rendered at the same moment.
+const MAX_RENDERED_AT_ONCE: usize = 4;
+
+/// The places there are.
+pub(super) struct Places {
+    most: usize,
+    taken: Mutex<Taken>,
+    turns: Semaphore,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    of_tenants: FxHashMap<TenantId, usize>,
+}
+
+/// A place that somebody has, until it is dropped.
+pub(super) struct Place {
+    places: Arc<Places>,
+    tenant: Option<TenantId>,
+}
+
+impl Places {
+    /// The places of a server that takes so many connections. Half of them are left to everything else.
+    pub(super) fn among(connections: usize) -> Places {
+        Places {
+            most: MAX_LIVE_STREAMS.min(connections / 2),
+            taken: Mutex::default(),
+            turns: Semaphore::new(MAX_RENDERED_AT_ONCE),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // Nothing in here panics half-way through a change.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for somebody, if there is one for them.
+    pub(super) fn take(self: &Arc<Places>, caller: &Caller) -> Option<Place> {
+        let tenant = match caller {
+            Caller::Tenant(_, tenant) => Some(tenant.clone()),
+            Caller::Admin(_) => None,
+            Caller::Nobody => return None,
+        };
+        let mut taken = self.lock();
+        if taken.all >= self.most {
+            return None;
+        }
+        if let Some(tenant) = &tenant {
+            let of_all: usize = taken.of_tenants.values().sum();
+            let own = taken.of_tenants.get(tenant).copied().unwrap_or_default();
+            if own >= MAX_OF_ONE_TENANT || of_all >= self.most - self.most / 4 {
+                return None;
+            }
+            taken.of_tenants.insert(tenant.clone(), own + 1);
+        }
+        taken.all += 1;
+        drop(taken);
+        Some(Place {
+            places: self.clone(),
+            tenant,
+        })
+    }
+
+    /// Waits until a page may be rendered, and lets the next one go when what is returned is dropped.
+    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
+        let turn = self.turns.acquire().await;
+        turn.expect("nobody closes the semaphore")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.all -= 1;
+        let Some(tenant) = &self.tenant else {
+            return;
+        };
+        match taken.of_tenants.get_mut(tenant) {
+            Some(own) if *own > 1 => *own -= 1,
+            Some(_) | None => {
+                taken.of_tenants.remove(tenant);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::auth::Credential;
+    use posthaste_core::id::PassId;
+
+    fn somebody(tenant: &str) -> Caller {
+        let tenant = tenant.parse().expect("an id");
+        Caller::Tenant(Credential::Link(PassId(1)), tenant)
+    }
+
+    fn take_all(places: &Arc<Places>, caller: &Caller) -> Vec<Place> {
+        std::iter::from_fn(|| places.take(caller)).collect()
+    }
+
+    #[test]
+    fn nobody_takes_the_places_of_others() {
+        let places = Arc::new(Places::among(100_000));
+        let acme = take_all(&places, &somebody("acme"));
+        assert_eq!(acme.len(), MAX_OF_ONE_TENANT);
+        let many = (0..50).map(|number| take_all(&places, &somebody(&format!("t{number}"))));
+        let many: Vec<Place> = many.flatten().collect();
+        assert_eq!(acme.len() + many.len(), MAX_LIVE_STREAMS / 4 * 3);
+        let admin = Caller::Admin(Credential::Configured);
+        assert_eq!(take_all(&places, &admin).len(), MAX_LIVE_STREAMS / 4);
+        drop(many);
+        drop(acme);
+        assert_eq!(
+            take_all(&places, &somebody("acme")).len(),
+            MAX_OF_ONE_TENANT
+        );
+        assert_eq!(take_all(&places, &admin).len(), MAX_LIVE_STREAMS);
+        let taken = places.lock();
+        assert_eq!((taken.all, taken.of_tenants.len()), (0, 0));
+    }
+
+    #[test]
+    fn connections_are_left_for_everything_else() {
+        let places = Arc::new(Places::among(10));
+        let admin = Caller::Admin(Credential::Configured);
+        assert_eq!(take_all(&places, &admin).len(), 5);
+    }
+}
