@@ -145,6 +145,7 @@ async fn go(
         query: visit::read_query(request.uri()),
         origin: Origin::of_page(via, request.headers(), request.extensions()),
         now: dashboard.app.clock.wall(),
+        known: Arc::default(),
     };
     let method = request.method().clone();
     if method == Method::POST {
