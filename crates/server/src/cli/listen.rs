@@ -7,6 +7,8 @@ use posthaste_core::sign::{VerifyingKey, VerifyingKeys};
 use posthaste_core::time::Span;
 use serde_json::json;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::args::address;
 use super::failure::Failure;
 use super::output;
@@ -188,17 +190,19 @@ async fn listen(args: ListenArgs) -> Result<(), Failure> {
             args.listen
         ))
     })?;
+    // Asked for first: whoever knows where it listens may end it, and is told what was heard.
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Unprepared)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Unprepared)?;
     let ready = match args.json {
         true => format!("{}\n", json!({ "listening": listener.url() })),
         false => format!("listening on {}\n", styled(STRONG, &listener.url())),
     };
     say(args.json, &ready)?;
-    let stopped = stopped();
-    tokio::pin!(stopped);
     loop {
         let heard = tokio::select! {
             heard = heard.recv() => heard,
-            () = &mut stopped => None,
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
         };
         let Some(heard) = heard else { break };
         let line = match args.json {
@@ -215,22 +219,6 @@ fn say(json: bool, text: &str) -> Result<(), Failure> {
         true => output::print_raw(text),
         false => output::print(text),
     }
-}
-
-/// Waits for ctrl-c, or for whoever ends programs.
-async fn stopped() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminated) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminated.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// One request in one line.

@@ -221,7 +221,7 @@ pub(super) fn home_of(site: Site) -> Option<&'static str> {
 /// What is wrong, as a page.
 fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
     let body = html! {
-        p { (problem.detail) }
+        @if problem.errors.is_none() { p { (problem.detail) } }
         @if let Some(mistakes) = &problem.errors {
             ul { @for mistake in mistakes.iter() { li { code { (mistake.field) } " " (mistake.message) } } }
         }

@@ -197,6 +197,10 @@ pub(super) enum Done {
     Tested,
     /// A delivery is tried again.
     Retried,
+    /// A delivery is tried again as soon as its endpoint lets anything go.
+    NextInLine,
+    /// A test event was accepted, and is held.
+    TestHeld,
     /// A delivery was called off.
     Cancelled,
     /// A replay runs.
@@ -213,7 +217,7 @@ pub(super) enum Done {
 
 impl Done {
     /// Everything that can be done.
-    const ALL: [Done; 15] = [
+    const ALL: [Done; 17] = [
         Done::Created,
         Done::Saved,
         Done::Paused,
@@ -223,6 +227,8 @@ impl Done {
         Done::Deleted,
         Done::Tested,
         Done::Retried,
+        Done::NextInLine,
+        Done::TestHeld,
         Done::Cancelled,
         Done::ReplayBegun,
         Done::ReplayStopped,
@@ -243,6 +249,8 @@ impl Done {
             Done::Deleted => "deleted",
             Done::Tested => "tested",
             Done::Retried => "retried",
+            Done::NextInLine => "next-in-line",
+            Done::TestHeld => "test-held",
             Done::Cancelled => "cancelled",
             Done::ReplayBegun => "replaying",
             Done::ReplayStopped => "stopped",
@@ -260,12 +268,20 @@ impl Done {
             }
             Done::Saved => "Saved. It holds from the next attempt on.",
             Done::Paused => "Paused. Deliveries are held, and none is lost.",
-            Done::Resumed => "Resumed. What was held drains gently.",
+            Done::Resumed => {
+                "Resumed. What was held drains gently; should the receiver still fail, the breaker trips again."
+            }
             Done::Enabled => "Enabled. What it missed meanwhile can be replayed below.",
             Done::Disabled => "Disabled. What waited for it has failed and can be replayed later.",
             Done::Deleted => "Deleted. Nothing is sent to it any more.",
             Done::Tested => "A test event is on its way.",
             Done::Retried => "It is being tried again now.",
+            Done::NextInLine => {
+                "It is due now, and still held: it goes when the breaker lets a probe through, or when the endpoint is resumed."
+            }
+            Done::TestHeld => {
+                "The test event is held like the rest: the endpoint is paused, or its breaker is tripped. It goes when that ends."
+            }
             Done::Cancelled => "Called off. Nothing more is sent.",
             Done::ReplayBegun => "The replay has begun. It is paced like any other traffic.",
             Done::ReplayStopped => "The replay was stopped. What it had set going goes on.",

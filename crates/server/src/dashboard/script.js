@@ -83,6 +83,14 @@
     form.requestSubmit(event.submitter);
   });
 
+  // Whoever writes a policy out means it to count.
+  const CHOOSES = { retry_policy: "policy", policy: "preset" };
+  document.addEventListener("input", (event) => {
+    const written = event.target.closest?.("textarea[name]");
+    const choice = written?.form?.elements[CHOOSES[written.name]];
+    if (choice?.matches?.("select") && written.value.trim()) choice.selectedIndex = choice.options.length - 1;
+  });
+
   // One box that ticks all boxes of its form.
   document.addEventListener("change", (event) => {
     const all = event.target.closest?.("input[data-all]");

@@ -167,7 +167,7 @@ impl Stats {
                 (card(&figures.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
                     &series.trend(|it| (it.failed, it.finished()), Bucket::finished)))
                 (card(&figures.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
-                    &series.trend(|it| (it.attempts, it.succeeded), |it| it.attempts)))
+                    &series.arrivals()))
                 (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
                     &series.trend(|it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
                 (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
@@ -183,6 +183,8 @@ struct Trend {
     values: Vec<Option<f64>>,
     /// Whether there was anything to make the figure of.
     is_known: bool,
+    /// What is said where no figure would be true.
+    instead: Option<&'static str>,
 }
 
 impl Trend {
@@ -191,6 +193,7 @@ impl Trend {
         Trend {
             values: Vec::new(),
             is_known: true,
+            instead: None,
         }
     }
 }
@@ -203,9 +206,10 @@ fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -
         (true, "alert") => (Mood::Bad, "alert"),
         (true, _) => (Mood::Warning, "worth a look"),
     };
-    let value = match trend.is_known {
-        true => unit.write(figure.value),
-        false => "–".to_owned(),
+    let value = match (trend.is_known, trend.instead) {
+        (true, None) => unit.write(figure.value),
+        (true, Some(words)) => words.to_owned(),
+        (false, _) => "–".to_owned(),
     };
     html! {
         li.card.figure {
@@ -226,6 +230,16 @@ impl Bucket {
 }
 
 impl Series {
+    /// How many attempts an arrival took. Where nothing arrived there is no such number.
+    fn arrivals(&self) -> Trend {
+        let trend = self.trend(|it| (it.attempts, it.succeeded), |it| it.attempts);
+        let none_arrived = self.buckets.iter().all(|it| it.succeeded == 0);
+        Trend {
+            instead: none_arrived.then_some("none arrived"),
+            ..trend
+        }
+    }
+
     /// What a ratio did, and whether there was anything to make it of.
     fn trend(&self, part: fn(&Bucket) -> (u32, u32), known_by: fn(&Bucket) -> u32) -> Trend {
         let ratio = |bucket: &Bucket| {
@@ -235,6 +249,7 @@ impl Series {
         Trend {
             values: self.buckets.iter().map(ratio).collect(),
             is_known: self.buckets.iter().any(|bucket| known_by(bucket) > 0),
+            instead: None,
         }
     }
 

@@ -21,14 +21,19 @@ struct Whose {
 }
 
 async fn anywhere(visit: Visit) -> Result<Shown, Problem> {
-    let id = visit.query("id");
+    let id = &visit.query("id").to_ascii_lowercase();
+    if id.starts_with("rpl_") {
+        let detail = "A replay is found on the page of its tenant, under Replays.";
+        return Err(Problem::new(Code::NotFound, detail));
+    }
     let path = path_of(id)?;
     let whose: Whose = visit.read(&format!("/v1/find?id={}", escaped(id))).await?;
     Ok(Shown::Elsewhere(visit.at(&whose.tenant_id, &path)))
 }
 
 async fn here(visit: Visit) -> Result<Shown, Problem> {
-    let path = path_of(visit.query("id"))?;
+    let id = &visit.query("id").to_ascii_lowercase();
+    let path = path_of(id)?;
     Ok(Shown::Elsewhere(visit.here(&path)))
 }
 

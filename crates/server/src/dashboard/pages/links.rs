@@ -104,7 +104,7 @@ async fn make_link(visit: Visit, sent: Form) -> Result<After, Problem> {
         Ok(link) => page.still(
             "shown",
             html! { div.card {
-                p { "Whoever has it sees this tenant's part, until " (time(&link.expires_at)) ". It stands on this page only." }
+                p { "Until " (time(&link.expires_at)) " whoever has it sees this tenant's part, and can do there what its key can, but for keys, links and events. It is shown only now; it can be ended on the tenant's overview." }
                 p { (copied(&link.url, "the link")) }
                 div.actions { a.button href=(visit.here("")) { "Done" } }
             } },

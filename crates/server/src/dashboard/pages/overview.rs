@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::figures::{Series, Stats, Window};
-use super::{At, Reach, Show, at, links};
+use super::{At, Reach, Show, at, dead_letters, links};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, Shown, Tab};
 use crate::dashboard::parts::{Listed, Mood, badge, time};
@@ -59,7 +59,8 @@ async fn of_tenant(visit: Visit) -> Result<Shown, Problem> {
         true => page.live("start", start_of_tenant(&visit)),
         false => {
             let base = format!("/v1/tenants/{}", visit.tenant());
-            with_figures(&visit, page, &base).await?
+            let page = with_figures(&visit, page, &base).await?;
+            page.live("given-up", dead_letters::summary(&visit).await?)
         }
     };
     Ok(match visit.is_portal() {
@@ -95,7 +96,10 @@ fn needy(visit: &Visit, all: &[Needy]) -> Markup {
     html! {
         h2 { "Needs a look" }
         @if all.is_empty() {
-            p.card { (badge(Mood::Good, "all is well")) " No endpoint is failing, tripped, paused or disabled by itself." }
+            p.card {
+                (badge(Mood::Good, "no endpoint")) " None is failing, tripped, paused or disabled by itself. "
+                @if of_everybody { "Single deliveries that were given up are among the dead letters of their tenants." }
+            }
         } @else {
             table.stack {
                 caption.unseen { "Endpoints that need a look, the worst first" }
@@ -138,8 +142,9 @@ fn reason(reason: &str) -> Markup {
 
 /// How this server is reached.
 fn own_url(visit: &Visit) -> &str {
-    let settings = &visit.dashboard.settings;
-    settings.public_url.as_deref().unwrap_or(USUAL_URL)
+    let told = visit.dashboard.settings.public_url.as_deref();
+    let called = visit.origin.called.as_deref();
+    told.or(called).unwrap_or(USUAL_URL)
 }
 
 fn command(url: &str, path: &str, body: &str) -> String {
@@ -153,7 +158,7 @@ fn start(visit: &Visit) -> Markup {
     let url = own_url(visit);
     let steps = [
         (
-            "Create a tenant: whoever has events to send.",
+            "Create a tenant: one of your customers.",
             command(url, "/v1/tenants", r#"{"id": "acme", "name": "Acme"}"#),
         ),
         (

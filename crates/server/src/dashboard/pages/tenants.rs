@@ -51,7 +51,7 @@ async fn page(visit: &Visit, id: &str, name: &str, wrong: &Wrong) -> Result<Page
     };
     let pager = pager(newest.as_deref(), older.as_deref());
     Ok(Page::new(Tab::Tenants, "Tenants")
-        .lead(html! { "Whoever has events to send. Each sees only what is its own." })
+        .lead(html! { "Your customers, each with endpoints of its own. Each sees only what is its own." })
         .live("list", html! { (list) (pager) })
         .still("new", form(visit, id, name, wrong)))
 }

@@ -27,6 +27,8 @@ use crate::picture::words::count;
 
 /// How many groups stand on a page.
 const PER_PAGE: usize = 25;
+/// How many groups are told where everything is.
+const SUMMED_UP: usize = 5;
 /// Among so many of the newest replays, those that run are shown.
 const REPLAYS_LOOKED_AT: usize = 10;
 /// How long a link for a customer may lead here.
@@ -162,6 +164,28 @@ fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Mark
     }
 }
 
+/// The newest groups, for those who look at everything at once.
+pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
+    let path = format!("/dead-letters?limit={SUMMED_UP}");
+    let groups: Listed<Group> = visit.get(&path).await?;
+    let all = visit.here("/dead-letters");
+    Ok(html! {
+        @if !groups.data.is_empty() {
+            div.titled { h2 { "Given up" } a href=(all) { "All dead letters" } }
+            table.stack {
+                caption.unseen { "What was given up, by endpoint and cause" }
+                thead { tr { th scope="col" { "Endpoint" } th scope="col" { "Why" } th.number scope="col" { "How many" } th scope="col" { "The newest" } } }
+                tbody { @for group in &groups.data { tr {
+                    th scope="row" { a href=(visit.here(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (group.endpoint_url) } }
+                    td data-label="Why" { (badge(Mood::Bad, group.error_kind.map_or("it failed", words::kind))) }
+                    td.number data-label="How many" { (group.how_many()) }
+                    td data-label="The newest" { (time(&group.newest_at)) }
+                } } }
+            }
+        }
+    })
+}
+
 /// A group: where, why, how often, since when, can it be mended, and what to do.
 fn card(visit: &Visit, group: &Group) -> Markup {
     let standing = group.endpoint_status;
@@ -192,7 +216,7 @@ fn card(visit: &Visit, group: &Group) -> Markup {
                 dt { "How often" } dd { strong { (group.how_many()) } }
                 dt { "Why" }
                 dd {
-                    @if let Some(error) = error { (error.detail) ", says " } @else { "See " }
+                    @if let Some(error) = error { (error.detail) "; see " } @else { "See " }
                     a href=(newest) { "the newest, " (group.newest.event_type) }
                 }
                 dt { "Since" }

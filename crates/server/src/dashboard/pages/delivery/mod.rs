@@ -129,6 +129,10 @@ fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&
                     "The endpoint is disabled: " a href=(endpoint) { "enable it" } " before you try again."
                 }
                 Step::Gone => p.hint { "The endpoint is gone: this cannot be sent any more." }
+                Step::Again => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
+                    (csrf(visit))
+                    button type="submit" { "Send again" }
+                }
                 Step::Retry(word) => div.actions {
                     (act(visit, &link("/retry"), "primary", word))
                     @if !delivery.status.is_terminal() { (call_off(visit, &link("/cancel"))) }
@@ -146,6 +150,8 @@ enum Step {
     Enable,
     /// Nothing at all.
     Gone,
+    /// Send what arrived already.
+    Again,
     /// Try it now, under this name.
     Retry(&'static str),
 }
@@ -155,10 +161,10 @@ fn next_step(delivery: &Delivery, address: &Address) -> Step {
         (_, Status::InProgress) => Step::Wait,
         (Standing::Unknown, _) => Step::Gone,
         (Standing::Disabled, _) => Step::Enable,
-        (
-            Standing::Enabled | Standing::Paused,
-            Status::Succeeded | Status::Failed | Status::Cancelled,
-        ) => Step::Retry("Send again"),
+        (Standing::Enabled | Standing::Paused, Status::Succeeded) => Step::Again,
+        (Standing::Enabled | Standing::Paused, Status::Failed | Status::Cancelled) => {
+            Step::Retry("Send again")
+        }
         (
             Standing::Enabled | Standing::Paused,
             Status::Pending | Status::Retrying | Status::Held,
@@ -231,8 +237,17 @@ fn repeat(delivery: &Delivery, event: &Event, address: &Address) -> Markup {
 }
 
 async fn retry(visit: Visit) -> Result<After, Problem> {
-    let _: Value = visit.act(Verb::Post, &path(&visit, "/retry"), None).await?;
-    Ok(After::Goto(visit.here(&path(&visit, "")), Done::Retried))
+    let after: Delivery = visit.act(Verb::Post, &path(&visit, "/retry"), None).await?;
+    let done = match after.status {
+        Status::Held => Done::NextInLine,
+        Status::Pending
+        | Status::Retrying
+        | Status::InProgress
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Cancelled => Done::Retried,
+    };
+    Ok(After::Goto(visit.here(&path(&visit, "")), done))
 }
 
 async fn cancel(visit: Visit) -> Result<After, Problem> {
@@ -286,6 +301,7 @@ mod tests {
                 Step::Wait => "wait",
                 Step::Enable => "enable",
                 Step::Gone => "gone",
+                Step::Again => "Send again, asked about",
                 Step::Retry(word) => word,
             }
         };

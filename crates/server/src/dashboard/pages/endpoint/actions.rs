@@ -156,6 +156,11 @@ struct AcceptedDelivery {
     id: String,
 }
 
+#[derive(Deserialize)]
+struct TestDelivery {
+    status: String,
+}
+
 async fn test(visit: Visit) -> Result<After, Problem> {
     let target = format!("{}/test", path(&visit));
     let accepted: Accepted = visit.act(Verb::Post, &target, None).await?;
@@ -163,7 +168,18 @@ async fn test(visit: Visit) -> Result<After, Problem> {
         Some(delivery) => visit.here(&format!("/deliveries/{}", delivery.id)),
         None => visit.here(&format!("/events/{}", accepted.id)),
     };
-    Ok(After::Goto(link, Done::Tested))
+    let done = match accepted.deliveries.first() {
+        None => Done::Tested,
+        Some(delivery) => {
+            let path = format!("/deliveries/{}", delivery.id);
+            let shown: TestDelivery = visit.get(&path).await?;
+            match shown.status.as_str() {
+                "held" => Done::TestHeld,
+                _ => Done::Tested,
+            }
+        }
+    };
+    Ok(After::Goto(link, done))
 }
 
 #[derive(Deserialize)]
@@ -240,7 +256,7 @@ async fn secret_page(visit: &Visit, title: &str, secret: &Secret) -> Result<Afte
 /// A secret, for whoever sets up the receiver.
 pub(super) fn shown_secret(secret: &str, public_key: Option<&str>) -> Markup {
     html! {
-        p { "Give it to the receiver, and to nobody else. It stands on this page only." }
+        p { "Give it to the receiver, and to nobody else. The endpoint's page shows it again to whoever asks for it there." }
         p { (copied(secret, "the secret")) }
         @if let Some(key) = public_key {
             p { "Receivers verify with the public half:" }

@@ -136,8 +136,8 @@ impl Breaker {
         self.state == "passing"
     }
 
-    /// What the breaker does and why, in words.
-    pub(in crate::dashboard::pages) fn in_words(&self) -> Markup {
+    /// What the breaker does and why, in words; `lets_go` unless the endpoint itself holds everything.
+    pub(in crate::dashboard::pages) fn in_words(&self, lets_go: bool) -> Markup {
         let why = match self.reason.as_deref() {
             Some("failure_ratio") => "too large a share of the latest attempts failed",
             Some("consecutive_failures") => "too many attempts in a row failed",
@@ -146,6 +146,9 @@ impl Breaker {
         };
         html! {
             @match self.state.as_str() {
+                "tripped" if !lets_go => {
+                    "Tripped: " (why) ". Nothing is sent, as a probe neither, until the endpoint takes part again."
+                }
                 "tripped" => {
                     "Tripped: " (why) ". Deliveries are held"
                     @if let Some(until) = &self.until { " until " (to_the_second(until)) }
@@ -252,7 +255,7 @@ pub(super) mod tests {
         let tripped = json!({"breaker": {
             "state": "tripped", "until": "2026-01-02T03:04:05.678Z", "reason": "consecutive_failures",
         }});
-        let told = health(&tripped).breaker.in_words().0;
+        let told = health(&tripped).breaker.in_words(true).0;
         assert!(told.starts_with(
             "Tripped: too many attempts in a row failed. Deliveries are held until <time"
         ));

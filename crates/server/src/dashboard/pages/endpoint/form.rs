@@ -419,7 +419,7 @@ fn destination(filled: &Filled, wrong: &Wrong) -> Markup {
             (field("event_types", "Event types",
                 "One in a line, such as invoice.paid or invoice.*; none means all.",
                 &filled.event_types, wrong).lines(3))
-            (field("owner_email", "Owner's e-mail", "Who is told when it breaks.", &filled.owner_email, wrong).line("email"))
+            (field("owner_email", "Owner's e-mail", "Whom to ask when it breaks. Nobody is sent mail yet.", &filled.owner_email, wrong).line("email"))
         }
     }
 }

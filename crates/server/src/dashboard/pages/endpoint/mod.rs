@@ -81,6 +81,7 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
         .ask(Verb::Post, target, Some(endpoint.retry_policy.clone()))
         .await?;
     let failures = failures(visit, &endpoint).await?;
+    let why = why(visit, &endpoint).await?;
     let default_since = Timestamp(visit.now.0.saturating_sub(MISSED.as_millis()));
     let since = since.map_or_else(|| to_the_minute(default_since), str::to_owned);
     let link = visit.here(&path);
@@ -91,7 +92,7 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
     Ok(Page::new(Tab::Endpoints, endpoint.url.clone())
         .below("Endpoints", visit.here("/endpoints"))
         .with_status(status)
-        .live("state", state(visit, &endpoint, &health))
+        .live("state", state(visit, &endpoint, &health, why.as_deref()))
         .live(
             "health",
             html! {
@@ -147,7 +148,27 @@ async fn failures(visit: &Visit, endpoint: &Endpoint) -> Result<Vec<Delivery>, P
     Ok(found)
 }
 
-fn state(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
+/// An endpoint that needs a look, and why.
+#[derive(Deserialize)]
+struct Needy {
+    endpoint_id: String,
+    detail: String,
+}
+
+#[derive(Deserialize)]
+struct Attention {
+    data: Vec<Needy>,
+}
+
+/// What is wrong with the endpoint, if anything is.
+async fn why(visit: &Visit, endpoint: &Endpoint) -> Result<Option<String>, Problem> {
+    let attention: Attention = visit.get("/attention").await?;
+    let mut needy = attention.data.into_iter();
+    let found = needy.find(|needy| needy.endpoint_id == endpoint.id);
+    Ok(found.map(|needy| needy.detail))
+}
+
+fn state(visit: &Visit, endpoint: &Endpoint, health: &Health, why: Option<&str>) -> Markup {
     let link = |verb: &str| visit.here(&format!("/endpoints/{}/{verb}", endpoint.id));
     html! {
         div.card {
@@ -155,7 +176,8 @@ fn state(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
             @if !endpoint.description.is_empty() { p { (endpoint.description) } }
             p { (endpoint.state_in_words(health)) }
             dl.facts {
-                dt { "Breaker" } dd { (health.breaker.in_words()) }
+                @if let Some(why) = why { dt { "What is wrong" } dd { (why) } }
+                dt { "Breaker" } dd { (health.breaker.in_words(endpoint.status == "enabled")) }
                 dt { "Backlog" } dd { (health.backlog()) }
                 dt { "Next attempt" } dd { (health.next(endpoint)) }
                 dt { "Success lately" } dd {
@@ -276,7 +298,7 @@ fn settings(visit: &Visit, endpoint: &Endpoint) -> Markup {
                         }
                     }
                 }
-                dt { "Owner" } dd { (endpoint.owner_email.as_deref().unwrap_or("nobody is told when it breaks")) }
+                dt { "Owner" } dd { (endpoint.owner_email.as_deref().unwrap_or("nobody is named")) }
                 dt { "Created" } dd { (time(&endpoint.created_at)) }
             }
             div.actions { a.button href=(visit.here(&format!("/endpoints/{}/edit", endpoint.id))) { "Edit" } }
