@@ -6,7 +6,6 @@ use clap::Args;
 use posthaste_core::sign::{VerifyingKey, VerifyingKeys};
 use posthaste_core::time::Span;
 use serde_json::json;
-
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::address;
