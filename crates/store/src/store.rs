@@ -154,8 +154,10 @@ pub trait Store: Send + Sync {
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>>;
 
-    /// Endpoints, of one tenant or of all, that are paused, disabled or tripped and not deleted, the
-    /// newest first, at most `limit`. Costs a look at each that is in trouble, and none at the others.
+    /// Endpoints, of one tenant or of all, that somebody should look at, at most `limit`: the newest first
+    /// of those that are tripped or that posthaste has disabled, then of those that are paused, so that
+    /// however many are paused, they hide none that fails. One that a person has disabled is not among
+    /// them. Costs a look at each of them, and none at the others.
     fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
 
     /// Writes down how an endpoint stands, and its health if that is newer. A deleted endpoint stays

@@ -119,7 +119,7 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
 
 /// A handler whose panic is a fault of ours like any other: its caller is told, and the connection
 /// stays. What it was about to change is whole, because the store does things whole or not at all.
-pub(super) struct Guarded(pub(super) Handled);
+pub(crate) struct Guarded(pub(crate) Handled);
 
 impl Future for Guarded {
     type Output = Result<Response<Body>, Problem>;

@@ -14,7 +14,7 @@
 //! - **Apart.** What belongs to another tenant is answered exactly as what does not exist.
 //! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
 //! - **Known later.** What changes something leaves a trail in the audit, whoever did it and whichever
-//!   way; see [`trail`].
+//!   way; see `trail`.
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
 mod attention;

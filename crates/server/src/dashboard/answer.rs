@@ -19,6 +19,7 @@ use super::pages::{self, Reach};
 use super::visit::{self, Visit, escaped, no_such_page};
 use super::{Answer, Dashboard, Site, layout, live, sign_in};
 use crate::api::auth::Caller;
+use crate::api::call::Guarded;
 use crate::api::code::Code;
 use crate::api::origin::Origin;
 use crate::api::problem::Problem;
@@ -29,10 +30,17 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
         true => Site::Portal,
         false => Site::Dashboard,
     };
-    let answered = match site {
-        Site::Portal => portal(&dashboard, request).await,
-        Site::Dashboard => own(&dashboard, request).await,
-    };
+    // A fault of ours is told as one, and the connection stays.
+    let answered = Guarded(Box::pin({
+        let dashboard = dashboard.clone();
+        async move {
+            match site {
+                Site::Portal => portal(&dashboard, request).await,
+                Site::Dashboard => own(&dashboard, request).await,
+            }
+        }
+    }))
+    .await;
     let mut answer = answered.unwrap_or_else(|problem| {
         let page = problem_page(&problem, home_of(site));
         with_wait(
@@ -137,6 +145,7 @@ async fn go(
         query: visit::read_query(request.uri()),
         origin: Origin::of_page(via, request.headers(), request.extensions()),
         now: dashboard.app.clock.wall(),
+        known: Arc::default(),
     };
     let method = request.method().clone();
     if method == Method::POST {

@@ -4,9 +4,9 @@
 //! small script that keeps them current. It promises:
 //!
 //! - **Nothing of its own.** A page shows and does what the API shows and does to the same caller, and
-//!   asks for it by the API's own routes. It never touches the store or the engine.
+//!   asks for it by the API's own routes. Only the doors look into the store, for passes.
 //! - **A page is a function.** What a browser sees first and what it is sent later is rendered by the same
-//!   code; see [`live`].
+//!   code; see `live`.
 //! - **Text stays text.** Whatever comes from outside is escaped where it is written. There is no inline
 //!   script and no inline style, and the browser is told to run none.
 //! - **Readable without script**, by keyboard and by ear, in light and dark, on a telephone.
@@ -14,16 +14,16 @@
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`door`] | who visits: sessions, links, keys; what other sites may not do |
-//! | [`sign_in`] | how somebody comes in with a key, and leaves |
-//! | [`visit`] | one visit: what was asked for, by whom, and how links are written for them |
-//! | [`page`] | what a page is made of |
-//! | [`layout`] | what is around it |
-//! | [`live`] | how it stays current |
-//! | [`places`] | how many pages are kept current at once, and whose |
-//! | [`pages`] | every page, and what can be done on it |
-//! | [`parts`] | what pages are built from |
-//! | [`assets`] | the stylesheet, the script, and the operator's colours |
+//! | `door` | who visits: sessions, links, keys; what other sites may not do |
+//! | `sign_in` | how somebody comes in with a key, and leaves |
+//! | `visit` | one visit: what was asked for, by whom, and how links are written for them |
+//! | `page` | what a page is made of |
+//! | `layout` | what is around it |
+//! | `live` | how it stays current |
+//! | `places` | how many pages are kept current at once, and whose |
+//! | `pages` | every page, and what can be done on it |
+//! | `parts` | what pages are built from |
+//! | `assets` | the stylesheet, the script, and the operator's colours |
 
 mod answer;
 mod assets;

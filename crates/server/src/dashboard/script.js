@@ -111,6 +111,7 @@
       return;
     }
     const ticked = new Set([...section.querySelectorAll("input:checked")].map((box) => box.value));
+    const chosen = [...section.querySelectorAll("select[id]")].map((one) => [one.id, one.value]);
     const wasOpen = open(section);
     const active = section.contains(document.activeElement) ? document.activeElement : null;
     const focus = active && (active.id || active.getAttribute("href") || active.form?.getAttribute("action"));
@@ -119,6 +120,10 @@
     for (const id of wasOpen) document.getElementById(id)?.setAttribute("open", "");
     for (const box of section.querySelectorAll("input[type=checkbox]")) {
       if (ticked.has(box.value)) box.checked = true;
+    }
+    for (const [id, value] of chosen) {
+      const select = document.getElementById(id);
+      if (select && [...select.options].some((option) => option.value === value)) select.value = value;
     }
     if (focus) {
       const again = [...section.querySelectorAll("a, button, summary, input")].find(

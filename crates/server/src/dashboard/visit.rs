@@ -1,6 +1,6 @@
 //! One visit: what was asked for, by whom, and how links are written for them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::Uri;
 use posthaste_core::id::TenantId;
@@ -36,6 +36,9 @@ pub(super) struct Visit {
     pub(super) origin: Origin,
     /// When.
     pub(super) now: Timestamp,
+    /// What a page has read that never changes, so that it need not be read again while the page is kept
+    /// current.
+    pub(super) known: Arc<OnceLock<String>>,
 }
 
 impl Visit {

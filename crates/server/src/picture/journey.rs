@@ -1,6 +1,7 @@
 //! The way of one delivery, as a picture: a row for each attempt that was made, with how it ended, and for
 //! each that may come, a band from its earliest to its latest time; and the line after which it is given
-//! up. All along a scale on which seconds and days both show, beginning when the delivery was due.
+//! up. All along a scale on which seconds and days both show, beginning when the delivery was due, or at a
+//! moment that is still to come.
 //!
 //! It does not show what time it is, so that it stays the same while nothing happens.
 
@@ -31,7 +32,7 @@ const CHARACTER: f64 = 7.5;
 /// Pixels between a mark or a band and the name beside it.
 const GAP: f64 = 11.0;
 
-/// What is drawn. Times are counted from when the delivery was due.
+/// What is drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Journey {
     /// What it is called.
@@ -44,6 +45,44 @@ pub struct Journey {
     pub coming: Vec<Coming>,
     /// When it is given up.
     pub gives_up_ms: Option<u64>,
+    /// What times are counted from.
+    pub begins: Begins,
+}
+
+/// The moment from which times are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begins {
+    /// When it was due.
+    #[default]
+    Due,
+    /// When its endpoint lets it go, which nobody knows yet.
+    LetGo,
+    /// When its turn comes, which nobody knows either.
+    Turn,
+    /// When the next attempt comes, should the one under way fail.
+    Next,
+}
+
+impl Begins {
+    /// What the moment is called.
+    fn name(self) -> &'static str {
+        match self {
+            Begins::Due => "due",
+            Begins::LetGo => "let go",
+            Begins::Turn => "its turn",
+            Begins::Next => "next",
+        }
+    }
+
+    /// What the axis is called.
+    fn axis(self) -> &'static str {
+        match self {
+            Begins::Due => "time since it was due",
+            Begins::LetGo => "time since it is let go",
+            Begins::Turn => "time since its turn comes",
+            Begins::Next => "time since the next attempt",
+        }
+    }
 }
 
 /// One attempt that was made.
@@ -95,7 +134,7 @@ impl Journey {
         let height = (floor + BOTTOM) as u32;
         picture(WIDTH as u32, height, &self.title, &self.description)
             .children(legend())
-            .children(axis(&scale, floor))
+            .children(axis(&scale, floor, self.begins))
             .children(self.limit(&scale, floor))
             .children(drawn)
     }
@@ -163,7 +202,7 @@ fn legend() -> Vec<Element> {
     ]
 }
 
-fn axis(scale: &Stretched, floor: f64) -> Vec<Element> {
+fn axis(scale: &Stretched, floor: f64, begins: Begins) -> Vec<Element> {
     let mut drawn = Vec::new();
     let mut marks = ticks::landmarks_ms(scale, LABEL);
     // Between two landmarks there is at least an end.
@@ -173,7 +212,7 @@ fn axis(scale: &Stretched, floor: f64) -> Vec<Element> {
     for ms in marks {
         let x = LEFT + scale.place(ms);
         let name = match ms {
-            0 => "due".to_owned(),
+            0 => begins.name().to_owned(),
             ms => words::duration(ms),
         };
         drawn.push(line((x, TOP - 6.0), (x, floor)).class("grid"));
@@ -181,8 +220,8 @@ fn axis(scale: &Stretched, floor: f64) -> Vec<Element> {
     }
     drawn.push(line((LEFT, floor), (RIGHT, floor)).class("axis"));
     drawn.push(ending(LEFT - 18.0, TOP - 12.0, "attempt").class("tick"));
-    let axis_name = "time since it was due";
-    drawn.push(centred((LEFT + RIGHT) / 2.0, floor + 40.0, axis_name).class("quiet"));
+    let middle = (LEFT + RIGHT) / 2.0;
+    drawn.push(centred(middle, floor + 40.0, begins.axis()).class("quiet"));
     drawn
 }
 
@@ -280,6 +319,7 @@ mod tests {
                 })
                 .collect(),
             gives_up_ms: Some(at_ms(past + coming) * 3),
+            begins: Begins::Due,
         }
     }
 

@@ -50,7 +50,7 @@ async fn a_replay_is_asked_for_by_a_form_and_watched() {
         .await;
     let seen = world.page(page).await;
     let url = receiver.url();
-    seen.says("1 of 1 set going").says("done");
+    seen.says("1 of 1 gone through").says("done");
     seen.says(&format!(
         "All that failed for {url} (refused by the receiver), since 20"
     ));

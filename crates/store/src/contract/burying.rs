@@ -3,13 +3,13 @@
 use posthaste_core::classify::{FailureKind, Fault, Outcome};
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::{Health, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id};
 use crate::{
-    BoundedCount, DeadGroup, DeliveryFilter, EndpointRow, MAX_COUNTED, PageRequest, ReplayFilter,
-    ReplayScope, ReplayStatus, StoredStatus,
+    BoundedCount, DeadGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_COUNTED, PageRequest,
+    ReplayFilter, ReplayScope, ReplayStatus, StoredStatus,
 };
 
 async fn groups(world: &World<'_>, only: Option<EndpointId>, limit: usize) -> Vec<DeadGroup> {
@@ -232,31 +232,37 @@ async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u12
     found.map(|row: EndpointRow| row.endpoint.id.0).collect()
 }
 
-pub(super) async fn endpoints_in_trouble_are_named_newest_first(harness: &dyn Harness) {
+pub(super) async fn endpoints_in_trouble_are_named_those_paused_last(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=6 {
         world.add_endpoint(number).await;
     }
     world.add(endpoint(7, "other", &[])).await;
-    let stand = async |number, standing, health| {
+    world.add_endpoint(8).await;
+    let automatic = DisabledReason::Automatic(DisableCause::Gone);
+    let stand_for = async |number, standing, reason, health| {
         let store = &world.store;
-        let stood = store.set_standing(at(9), EndpointId(number), standing, None, health);
+        let stood = store.set_standing(at(9), EndpointId(number), standing, reason, health);
         assert_eq!(stood.await, Ok(true));
     };
+    let stand = async |number, standing, health| stand_for(number, standing, None, health).await;
     stand(2, Standing::Paused, None).await;
-    stand(3, Standing::Disabled, None).await;
+    stand_for(3, Standing::Disabled, Some(automatic), None).await;
     stand(4, Standing::Enabled, Some(tripped(1))).await;
     stand(5, Standing::Deleted, Some(tripped(1))).await;
     stand(6, Standing::Paused, Some(tripped(1))).await;
-    stand(7, Standing::Disabled, None).await;
+    stand_for(7, Standing::Disabled, Some(automatic), None).await;
+    // Whoever did it knows.
+    let by_hand = Some(DisabledReason::Manual);
+    stand_for(8, Standing::Disabled, by_hand, Some(tripped(1))).await;
     let acme = Some("acme");
-    assert_eq!(named(&world, None, 99).await, [7, 6, 4, 3, 2]);
-    assert_eq!(named(&world, acme, 99).await, [6, 4, 3, 2]);
-    assert_eq!(named(&world, acme, 3).await, [6, 4, 3]);
+    assert_eq!(named(&world, None, 99).await, [7, 4, 3, 6, 2]);
+    assert_eq!(named(&world, acme, 99).await, [4, 3, 6, 2]);
+    assert_eq!(named(&world, acme, 3).await, [4, 3, 6]);
     assert_eq!(named(&world, Some("other"), 99).await, [7]);
     assert_eq!(named(&world, Some("nobody"), 99).await, [0; 0]);
-    let mut found = world.store.troubled(None, 3).await.expect("it reads");
+    let mut found = world.store.troubled(None, 2).await.expect("it reads");
     let read = world.store.endpoint(EndpointId(4)).await;
     assert_eq!(found.pop(), read.expect("it reads"));
 
@@ -267,8 +273,8 @@ pub(super) async fn endpoints_in_trouble_are_named_newest_first(harness: &dyn Ha
     };
     stand(2, Standing::Enabled, None).await;
     stand(4, Standing::Enabled, Some(well)).await;
-    assert_eq!(named(&world, None, 99).await, [7, 6, 3]);
+    assert_eq!(named(&world, None, 99).await, [7, 3, 6]);
     let deleted = world.store.delete_tenant(at(20), id("other")).await;
     deleted.expect("it goes");
-    assert_eq!(named(&world, None, 99).await, [6, 3]);
+    assert_eq!(named(&world, None, 99).await, [3, 6]);
 }

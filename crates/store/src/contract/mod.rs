@@ -148,7 +148,7 @@ macro_rules! every_case {
                 a_group_is_counted_only_so_far
                 a_group_is_replayed_whole_and_nothing_besides
                 dead_letters_belong_to_their_tenant
-                endpoints_in_trouble_are_named_newest_first
+                endpoints_in_trouble_are_named_those_paused_last
             }
             replaying {
                 what_failed_is_sent_again_once

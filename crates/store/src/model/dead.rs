@@ -9,8 +9,8 @@ use posthaste_core::lane::Standing;
 use super::tables::{Tables, page};
 use crate::dead::rank;
 use crate::{
-    BoundedCount, DeadGroup, DeadGroupKey, DeliveryFilter, EndpointRow, Page, PageRequest,
-    StoredDelivery, StoredStatus,
+    BoundedCount, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, EndpointRow, Page,
+    PageRequest, StoredDelivery, StoredStatus,
 };
 
 impl Tables {
@@ -70,16 +70,20 @@ impl Tables {
     pub(super) fn troubled(&self, tenant: Option<&TenantId>, limit: usize) -> Vec<EndpointRow> {
         let owner = tenant.map(|tenant| self.owner(tenant));
         let endpoints = self.endpoints.values().rev();
-        endpoints
+        let mut troubled: Vec<&EndpointRow> = endpoints
             .filter(|owned| owner.is_none_or(|owner| owner == Some(owned.owner)))
             .map(|owned| &owned.row)
             .filter(|row| match row.standing {
                 Standing::Enabled => row.health.trip.is_some(),
-                Standing::Paused | Standing::Disabled => true,
+                Standing::Paused => true,
+                Standing::Disabled => match row.disabled_reason {
+                    Some(DisabledReason::Automatic(_)) => true,
+                    Some(DisabledReason::Manual) | None => false,
+                },
                 Standing::Deleted => false,
             })
-            .take(limit)
-            .cloned()
-            .collect()
+            .collect();
+        troubled.sort_by_key(|row| row.standing == Standing::Paused);
+        troubled.into_iter().take(limit).cloned().collect()
     }
 }

@@ -254,7 +254,7 @@ pub(super) async fn endpoints(
     Ok(cut(items, page.limit, |last| last.endpoint.id))
 }
 
-/// Endpoints in trouble, of one tenant or of all, the newest first.
+/// Endpoints in trouble, of one tenant or of all, those that are paused last.
 pub(super) async fn troubled(
     link: &Link,
     tenant: Option<&TenantId>,
@@ -268,9 +268,11 @@ pub(super) async fn troubled(
         },
     };
     let sql = format!(
-        "SELECT {COLUMNS} WHERE e.no = ANY(ARRAY(SELECT no FROM endpoints WHERE standing IN (1, 2) \
+        "SELECT {COLUMNS} WHERE e.no = ANY(ARRAY(SELECT no FROM endpoints WHERE \
+         (standing = 1 OR standing = 2 AND reason <> '\"manual\"') \
          AND ($1::bigint IS NULL OR tenant_no = $1) UNION SELECT endpoint_no FROM healths WHERE tripped)) \
-         AND e.standing <> 3 AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.id DESC LIMIT $2"
+         AND (e.standing IN (0, 1) OR e.standing = 2 AND e.reason <> '\"manual\"') \
+         AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.standing = 1, e.id DESC LIMIT $2"
     );
     let rows = link.query(&sql, &[&tenant_no, &most(limit)]).await?;
     rows.iter().map(read).collect()

@@ -34,5 +34,6 @@ CREATE INDEX audit_by_tenant ON audit (tenant_no, id) WHERE tenant_no IS NOT NUL
 
 -- Where they are and what was wrong in one number, with which no other index begins. See dead.rs.
 CREATE INDEX ended_dead_by_kind ON ended ((endpoint_no * 16 + coalesce(kind, 15)), id) WHERE status = 3;
-CREATE INDEX endpoints_troubled ON endpoints (tenant_no, id) WHERE standing IN (1, 2);
+CREATE INDEX endpoints_troubled ON endpoints (tenant_no, id)
+    WHERE standing = 1 OR standing = 2 AND reason <> '"manual"';
 CREATE INDEX healths_tripped ON healths (endpoint_no) WHERE tripped;

@@ -302,7 +302,7 @@ pub(super) fn endpoints(
     Ok(cut(items, page.limit, |last| last.endpoint.id))
 }
 
-/// Endpoints in trouble, of one tenant or of all, the newest first.
+/// Endpoints in trouble, of one tenant or of all, those that are paused last.
 pub(super) fn troubled(
     conn: &Connection,
     tenant: Option<&TenantId>,
@@ -328,7 +328,7 @@ fn troubled_sql(of_one: bool) -> String {
     };
     format!(
         "SELECT {COLUMNS} WHERE e.no IN (SELECT no FROM endpoints INDEXED BY troubled WHERE {whose} \
-         AND standing <> 3 AND (tripped = 1 OR standing <> 0) ORDER BY id DESC LIMIT ?2) \
-         ORDER BY e.id DESC"
+         AND (standing = 0 AND tripped = 1 OR standing = 1 OR standing = 2 AND reason <> '\"manual\"') \
+         ORDER BY standing = 1, id DESC LIMIT ?2) ORDER BY e.standing = 1, e.id DESC"
     )
 }

@@ -76,7 +76,8 @@ CREATE INDEX audit_by_name ON audit (tenant, id) WHERE tenant IS NOT NULL;
 CREATE INDEX audit_by_tenant ON audit (tenant_no, id) WHERE tenant_no IS NOT NULL;
 
 CREATE INDEX dead_by_kind ON deliveries (endpoint_no, kind) WHERE status = 3;
-CREATE INDEX troubled ON endpoints (tenant_no, id) WHERE standing <> 3 AND (tripped = 1 OR standing <> 0);
+CREATE INDEX troubled ON endpoints (tenant_no, id, standing)
+    WHERE standing = 0 AND tripped = 1 OR standing = 1 OR standing = 2 AND reason <> '\"manual\"';
 ";
 
 const FIRST: &str = "

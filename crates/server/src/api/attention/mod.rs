@@ -27,7 +27,7 @@ use judge::{Finding, Reason, Suspect};
 const MAX_SHOWN: usize = 100;
 /// So many are looked at more closely.
 const MAX_SUSPECTS: usize = 2 * MAX_SHOWN;
-/// So many are asked of the store, which does not know the worst from the rest.
+/// So many are asked of the store, which names those last that are only paused.
 const MAX_TROUBLED: usize = 1_000;
 /// So many questions are put to the store at once: sending waits for the same answers.
 const ASKED_AT_ONCE: usize = 8;

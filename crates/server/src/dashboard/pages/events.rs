@@ -23,16 +23,28 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/events/{event}", |vi
 
 async fn one(visit: Visit) -> Result<Shown, Problem> {
     let id = visit.name("event");
-    let event: Event = visit.get(&format!("/events/{id}")).await?;
+    // It never changes: while the page is kept current, it is not read again.
+    let event: Option<Event> = match visit.known.get() {
+        Some(_) => None,
+        None => Some(visit.get(&format!("/events/{id}")).await?),
+    };
+    let kind = visit.known.get_or_init(|| {
+        let kind = event.as_ref().map(|event| event.r#type.clone());
+        kind.unwrap_or_default()
+    });
     let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
     let found: Listed<Delivery> = visit.get(&path).await?;
     let mut addresses = Addresses::none();
     addresses.look_up(&visit, &endpoints(&found.data)).await?;
-    let page = Page::new(Tab::Deliveries, format!("Event {}", event.r#type))
-        .below("Deliveries", visit.here("/deliveries"))
-        .still("facts", facts(&event))
-        .live("deliveries", deliveries(&visit, &found, &addresses))
-        .still("payload", payload::section(&event));
+    let mut page = Page::new(Tab::Deliveries, format!("Event {kind}"))
+        .below("Deliveries", visit.here("/deliveries"));
+    if let Some(event) = &event {
+        page = page.still("facts", facts(event));
+    }
+    page = page.live("deliveries", deliveries(&visit, &found, &addresses));
+    if let Some(event) = &event {
+        page = page.still("payload", payload::section(event));
+    }
     Ok(page.into())
 }
 

@@ -10,7 +10,7 @@ pub(in crate::dashboard) struct Wrong(Vec<(String, String)>);
 
 impl Wrong {
     /// What the API found wrong. `place` says which field of the form one of the API's belongs to; what
-    /// belongs to none is told by [`rest`](Wrong::rest).
+    /// belongs to none is told above all fields.
     pub(in crate::dashboard) fn new(
         problem: &Problem,
         place: impl Fn(&str) -> Option<&'static str>,

@@ -13,4 +13,4 @@ pub(super) use field::{Field, Wrong};
 pub(super) use policy::Explained;
 pub(super) use status::{Mood, badge, delivery_badge, in_words};
 pub(super) use table::{Listed, empty, pager};
-pub(super) use time::{duration, time};
+pub(super) use time::{duration, time, to_the_second};

@@ -12,6 +12,13 @@ pub(in crate::dashboard) fn time(text: &str) -> Markup {
     html! { time datetime=(text) { (plain) } }
 }
 
+/// A time that is told by a clock which runs beside the wall's: its milliseconds come and go, and would
+/// make a page change by itself.
+pub(in crate::dashboard) fn to_the_second(at: &str) -> Markup {
+    let whole = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
+    time(&format!("{whole}Z"))
+}
+
 /// How long something takes, in words.
 pub(in crate::dashboard) fn duration(ms: u64) -> String {
     words::duration(ms)

@@ -74,7 +74,7 @@ pub(super) fn advice(
         ),
         Some(FailureKind::WebhookDisabled) => (
             Mender::Nobody,
-            "The endpoint was disabled then and takes part again.",
+            "The endpoint was disabled then and is not any more.",
         ),
         Some(FailureKind::Unknown) | None => (
             Mender::Receiver,

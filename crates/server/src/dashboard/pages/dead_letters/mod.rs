@@ -82,6 +82,11 @@ impl Group {
         }
     }
 
+    /// The id of something on its card: by it the script finds again what somebody was at.
+    fn id(&self, what: &str) -> String {
+        format!("{what}-{}-{}", self.endpoint_id, self.kind())
+    }
+
     /// Its deliveries, as a query of their list.
     fn deliveries(&self) -> String {
         deliveries(&self.endpoint_id, self.kind())
@@ -128,12 +133,24 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
                 @if !endpoint.is_empty() {
                     p.hint { "Only those of one endpoint. " a href=(visit.here("/dead-letters")) { "Show all" } }
                 }
-                @if found.data.is_empty() { (empty("Nothing was given up. All is well.")) }
+                @if found.data.is_empty() { (empty(nothing(endpoint, cursor, older.is_some()))) }
                 @for group in &found.data { (card(&visit, group)) }
                 (pager(newest.as_deref(), older.as_deref()))
             },
         );
     Ok(page.into())
+}
+
+/// What is said where there is no group: no more than is known.
+fn nothing(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
+    match (endpoint, cursor, has_older) {
+        (_, _, true) => {
+            "Nothing was given up for these endpoints. Older ones may have dead letters."
+        }
+        ("", "", false) => "Nothing was given up. All is well.",
+        ("", _, false) => "Nothing was given up for older endpoints.",
+        (_, _, false) => "Nothing was given up for this endpoint.",
+    }
 }
 
 fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Markup {
@@ -185,7 +202,10 @@ fn card(visit: &Visit, group: &Group) -> Markup {
                 dt { "Can it be mended" }
                 dd {
                     (mender.in_words()) " " (words)
-                    @if standing == Standing::Disabled { " " a href=(endpoint) { "To the endpoint" } }
+                    @if standing == Standing::Paused { " It is paused: what is replayed waits until it is resumed." }
+                    @if matches!(standing, Standing::Disabled | Standing::Paused) {
+                        " " a href=(endpoint) { "To the endpoint" }
+                    }
                 }
             }
             div.actions {
@@ -201,12 +221,15 @@ fn card(visit: &Visit, group: &Group) -> Markup {
 
 fn replay_form(visit: &Visit, group: &Group) -> Markup {
     let many = group.how_many();
-    let question = format!("Replay {many}? They are sent again, paced like any other traffic.");
+    let question = format!(
+        "Replay {many} to {}? They are sent again, paced like any other traffic.",
+        group.endpoint_url
+    );
     html! {
         form.act method="post" action=(visit.here("/dead-letters/replay")) data-ask=(question) {
             (csrf(visit))
             (named(group))
-            button.primary type="submit" { "Replay all " (many) }
+            button.primary #(group.id("replay")) type="submit" { "Replay all " (many) }
         }
     }
 }
@@ -220,7 +243,7 @@ fn named(group: &Group) -> Markup {
 }
 
 fn link_form(visit: &Visit, group: &Group) -> Markup {
-    let id = format!("for-{}-{}", group.endpoint_id, group.kind());
+    let id = group.id("for");
     html! {
         form.act.link method="post" action=(visit.here("/dead-letters/link")) {
             (csrf(visit))
@@ -231,7 +254,7 @@ fn link_form(visit: &Visit, group: &Group) -> Markup {
                     option value=(value) selected[value == LINK_TIME] { "for " (words) }
                 }
             }
-            button type="submit" { "Make a link for the customer" }
+            button #(group.id("link")) type="submit" { "Make a link for the customer" }
         }
     }
 }
@@ -281,6 +304,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_is_well_only_where_everything_was_looked_at() {
+        assert!(nothing("", "", false).contains("All is well"));
+        for (endpoint, cursor, has_older) in [("", "", true), ("", "x", false), ("ep_1", "", false)]
+        {
+            let told = nothing(endpoint, cursor, has_older);
+            assert!(!told.contains("All is well"), "{told}");
+        }
+    }
+
+    #[test]
     fn a_group_says_how_many_there_are_and_whether_they_can_be_sent() {
         let group = |exact: bool| -> Group {
             let newest = json!({
@@ -299,6 +332,7 @@ mod tests {
             serde_json::from_value(told).expect("a group")
         };
         assert!(!group(true).can_be_replayed(), "its endpoint is deleted");
+        assert_eq!(group(true).id("replay"), "replay-ep_1-http");
         assert_eq!(group(true).how_many(), "1,000");
         assert_eq!(group(false).how_many(), "more than 1,000");
         assert_eq!(

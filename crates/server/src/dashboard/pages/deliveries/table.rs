@@ -79,7 +79,7 @@ fn line(visit: &Visit, delivery: &Delivery, addresses: &Addresses, has_box: bool
             td data-label="Accepted" { (time(&delivery.created_at)) }
             td data-label="Attempts" { (delivery.attempt_count) " of " (delivery.max_attempts) }
             td data-label="Next" {
-                (words::next(delivery, address))
+                (words::next(delivery, address, visit.now))
                 @if let Some(error) = &delivery.last_error {
                     p.soft.error { "Last error: " (error.detail) }
                 }

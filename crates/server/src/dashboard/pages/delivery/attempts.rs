@@ -7,58 +7,98 @@ use posthaste_core::time::Timestamp;
 use super::shape::{Attempt, Delivery, Upcoming};
 use super::words;
 use crate::dashboard::parts::{Mood, badge, duration, time};
-use crate::picture::journey::{Coming, Journey, Tried};
+use crate::picture::journey::{Begins, Coming, Journey, Tried};
+use crate::picture::words::count;
 
-/// The attempts as a picture. One that is held or being sent shows only what was: what follows is counted
-/// from a moment that nobody knows yet.
-pub(super) fn journey(delivery: &Delivery) -> Journey {
-    let coming: &[Upcoming] = match is_scheduled(delivery) {
-        true => &delivery.timeline,
-        false => &[],
-    };
-    let first = delivery.attempts.first();
-    let first = first.map(|attempt| attempt.started_at.as_str());
+/// So many of the attempts are told of one by one.
+const MAX_SHOWN: usize = 100;
+/// So many of them are named to those who cannot see a picture. The tables say the rest.
+const MAX_DESCRIBED: usize = 12;
+
+/// The attempts as pictures. Where it is not known when the next ones come, what was and what follows have
+/// no time in common: each is a picture of its own.
+pub(super) fn journeys(delivery: &Delivery, now: Timestamp) -> Vec<Journey> {
+    let (past, coming) = (&delivery.attempts, &delivery.timeline);
+    let begins = begins(delivery, now);
+    if begins == Begins::Due {
+        let journey = journey(delivery, past, coming, begins);
+        return Vec::from_iter((!past.is_empty() || !coming.is_empty()).then_some(journey));
+    }
+    let past = (!past.is_empty()).then(|| journey(delivery, past, &[], Begins::Due));
+    let coming = (!coming.is_empty()).then(|| journey(delivery, &[], coming, begins));
+    past.into_iter().chain(coming).collect()
+}
+
+fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: Begins) -> Journey {
+    let first = past.first().map(|attempt| attempt.started_at.as_str());
     let due = first
         .or(coming.first().map(|upcoming| upcoming.earliest_at.as_str()))
         .unwrap_or(&delivery.created_at);
     let start = ms(due);
     let since = |at: &str| ms(at).saturating_sub(start);
-    let past = delivery.attempts.iter().map(|attempt| Tried {
+    let tried = past.iter().map(|attempt| Tried {
         number: attempt.number,
         at_ms: since(&attempt.started_at),
         delivered: attempt.delivered(),
         ended: outcome(attempt),
     });
-    let windows = coming.iter().map(|upcoming| Coming {
-        number: upcoming.number,
-        earliest_ms: since(&upcoming.earliest_at),
-        expected_ms: since(&upcoming.expected_at),
-        latest_ms: since(&upcoming.latest_at),
+    let windows = coming.iter().map(|upcoming| {
+        let (earliest_ms, expected_ms) =
+            (since(&upcoming.earliest_at), since(&upcoming.expected_at));
+        let latest_ms = match begins != Begins::Due && is_cut(upcoming, delivery) {
+            false => since(&upcoming.latest_at),
+            // Counted from a moment that nobody knows, the end of time would come nearer by itself.
+            true => (2 * expected_ms).saturating_sub(earliest_ms),
+        };
+        Coming {
+            number: upcoming.number,
+            earliest_ms,
+            expected_ms,
+            latest_ms,
+        }
     });
+    let title = match begins {
+        Begins::Due => "The attempts of this delivery",
+        Begins::LetGo => "The attempts to come, once it is let go",
+        Begins::Turn => "The attempts to come, once it is its turn",
+        Begins::Next => "The attempts to come, if this one fails",
+    };
     Journey {
-        title: "The attempts of this delivery".to_owned(),
-        description: description(delivery, coming.len()),
-        past: past.collect(),
+        title: title.to_owned(),
+        description: description(past, coming.len()),
+        past: tried.collect(),
         coming: windows.collect(),
-        gives_up_ms: Some(since(&delivery.give_up_at)),
+        gives_up_ms: (begins == Begins::Due).then(|| since(&delivery.give_up_at)),
+        begins,
     }
 }
 
-/// Whether it is known when the next attempts come.
-fn is_scheduled(delivery: &Delivery) -> bool {
+/// Whether an attempt could come later, were there time left.
+fn is_cut(upcoming: &Upcoming, delivery: &Delivery) -> bool {
+    upcoming.latest_at == delivery.give_up_at
+}
+
+/// What the times of the next attempts are counted from.
+fn begins(delivery: &Delivery, now: Timestamp) -> Begins {
     match delivery.status {
-        Status::Pending | Status::Retrying => true,
-        Status::Held
-        | Status::InProgress
+        Status::Pending | Status::Retrying if words::is_overdue(delivery, now) => Begins::Turn,
+        Status::Pending
+        | Status::Retrying
         | Status::Succeeded
         | Status::Failed
-        | Status::Cancelled => false,
+        | Status::Cancelled => Begins::Due,
+        Status::Held => Begins::LetGo,
+        Status::InProgress => Begins::Next,
     }
 }
 
-fn description(delivery: &Delivery, coming: usize) -> String {
+fn description(past: &[Attempt], coming: usize) -> String {
     let mut parts = Vec::new();
-    for attempt in &delivery.attempts {
+    let unsaid = past.len().saturating_sub(MAX_DESCRIBED);
+    if unsaid > 0 {
+        parts.push(format!("{} before", words::attempts(unsaid as u32)));
+    }
+    for attempt in &past[unsaid..] {
         parts.push(format!("attempt {}: {}", attempt.number, outcome(attempt)));
     }
     parts.push(match coming {
@@ -86,9 +126,20 @@ fn ms(at: &str) -> u64 {
 /// Those that were made.
 pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
     if delivery.attempts.is_empty() {
-        return html! { p.empty { "None has been made yet." } };
+        let words = match delivery.status.is_terminal() {
+            true => "None was made.",
+            false => "None has been made yet.",
+        };
+        return html! { p.empty { (words) } };
     }
+    let left_out = delivery.attempts.len().saturating_sub(MAX_SHOWN);
     html! {
+        @if left_out > 0 {
+            p.hint {
+                "These are the last " (count(MAX_SHOWN as u64)) " attempts. There were "
+                (count(left_out as u64)) " before; the API gives them all."
+            }
+        }
         table.stack.attempts {
             caption { "Attempts that were made" }
             thead {
@@ -103,7 +154,7 @@ pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
                 }
             }
             tbody {
-                @for attempt in &delivery.attempts {
+                @for attempt in &delivery.attempts[left_out..] {
                     (line(attempt, delivery))
                     tr.more { td colspan="7" { (inside(attempt, delivery, content_type)) } }
                 }
@@ -218,52 +269,26 @@ pub(super) fn headers(
 }
 
 /// Those that may come.
-pub(super) fn coming(delivery: &Delivery) -> Markup {
+pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
     let Some(first) = delivery.timeline.first() else {
         return html! {};
     };
-    if !is_scheduled(delivery) {
-        return coming_once_let_go(delivery, first);
-    }
-    html! {
-        table.stack.coming {
-            caption { "Attempts still to come, if each before fails" }
-            thead {
-                tr {
-                    th.number scope="col" { "No." }
-                    th scope="col" { "Earliest" }
-                    th scope="col" { "Expected" }
-                    th scope="col" { "Latest" }
-                }
-            }
-            tbody {
-                @for upcoming in &delivery.timeline {
-                    tr {
-                        th.number scope="row" { span.unseen { "Attempt " } (upcoming.number) }
-                        td data-label="Earliest" { (time(&upcoming.earliest_at)) }
-                        td data-label="Expected" { (time(&upcoming.expected_at)) }
-                        td data-label="Latest" { (time(&upcoming.latest_at)) }
-                    }
-                }
-            }
-        }
-        p.hint { "Given up at " (time(&delivery.give_up_at)) " at the latest." }
-    }
-}
-
-/// What follows a moment that is not known yet: told by how long after it.
-fn coming_once_let_go(delivery: &Delivery, first: &Upcoming) -> Markup {
+    let begins = begins(delivery, now);
     let start = ms(&first.earliest_at);
-    let after = |at: &str| duration(ms(at).saturating_sub(start));
-    let caption = match delivery.status {
-        Status::InProgress => "Attempts still to come, if this one fails",
-        Status::Held
-        | Status::Pending
-        | Status::Retrying
-        | Status::Succeeded
-        | Status::Failed
-        | Status::Cancelled => "Attempts still to come, once it is let go",
+    let at = |at: &str| match begins {
+        Begins::Due => time(at),
+        // What follows a moment that is not known yet is told by how long after it.
+        Begins::LetGo | Begins::Turn | Begins::Next => {
+            html! { (duration(ms(at).saturating_sub(start))) }
+        }
     };
+    let caption = match begins {
+        Begins::Due => "Attempts still to come, if each before fails",
+        Begins::LetGo => "Attempts still to come, once it is let go",
+        Begins::Turn => "Attempts still to come, once it is its turn",
+        Begins::Next => "Attempts still to come, if this one fails",
+    };
+    let left_out = delivery.timeline.len().saturating_sub(MAX_SHOWN);
     html! {
         table.stack.coming {
             caption { (caption) }
@@ -276,18 +301,23 @@ fn coming_once_let_go(delivery: &Delivery, first: &Upcoming) -> Markup {
                 }
             }
             tbody {
-                @for upcoming in &delivery.timeline {
+                @for upcoming in delivery.timeline.iter().take(MAX_SHOWN) {
                     tr {
                         th.number scope="row" { span.unseen { "Attempt " } (upcoming.number) }
-                        td data-label="Earliest" { (after(&upcoming.earliest_at)) }
-                        td data-label="Expected" { (after(&upcoming.expected_at)) }
-                        td data-label="Latest" { (after(&upcoming.latest_at)) }
+                        td data-label="Earliest" { (at(&upcoming.earliest_at)) }
+                        td data-label="Expected" { (at(&upcoming.expected_at)) }
+                        td data-label="Latest" {
+                            @if begins != Begins::Due && is_cut(upcoming, delivery) { "when it is given up" }
+                            @else { (at(&upcoming.latest_at)) }
+                        }
                     }
                 }
             }
         }
         p.hint {
-            "Times are counted from the first of these. Given up at " (time(&delivery.give_up_at)) " at the latest."
+            @if left_out > 0 { (count(left_out as u64)) " more may follow. " }
+            @if begins != Begins::Due { "Times are counted from the first of these. " }
+            "Given up at " (time(&delivery.give_up_at)) " at the latest."
         }
     }
 }
@@ -298,9 +328,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Before the next attempt is due.
+    const NOW: Timestamp = Timestamp(1_794_744_020_000);
+
     #[test]
     fn the_picture_counts_from_the_first_attempt() {
-        let journey = journey(&delivery(json!({})));
+        let journeys = journeys(&delivery(json!({})), NOW);
+        let [journey] = journeys.as_slice() else {
+            panic!("one picture");
+        };
         assert_eq!(journey.past.len(), 1);
         assert_eq!(
             (journey.past[0].at_ms, journey.past[0].ended.as_str()),
@@ -318,25 +354,88 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_or_being_sent_says_nothing_that_changes_by_itself() {
-        for status in ["held", "in_progress"] {
+    fn what_waits_for_a_moment_nobody_knows_says_nothing_that_changes_by_itself() {
+        let give_up_at = Timestamp(1_794_744_000_000 + 3_600_000).to_string();
+        for (status, next_at, word) in [
+            ("held", None, "let go"),
+            ("in_progress", None, "next"),
+            // It is overdue.
+            ("retrying", Some("2026-11-15T11:59:00.000Z"), "turn"),
+            ("pending", Some("2026-11-15T11:59:00.000Z"), "turn"),
+        ] {
             let at = |shift: u64| {
                 let at = |ms: u64| Timestamp(1_794_744_000_000 + shift + ms).to_string();
-                let upcoming = |number: u32, ms: u64| {
+                let upcoming = |number: u32, ms: u64, latest_at: String| {
                     json!({
                         "number": number, "earliest_at": at(ms), "expected_at": at(ms + 500),
-                        "latest_at": at(ms + 1_000),
+                        "latest_at": latest_at,
                     })
                 };
-                let timeline = json!([upcoming(4, 0), upcoming(5, 60_000)]);
-                delivery(json!({"status": status, "next_attempt_at": null, "timeline": timeline}))
+                let timeline = json!([
+                    upcoming(4, 0, at(1_000)),
+                    upcoming(5, 60_000, at(61_000)),
+                    upcoming(6, 3_580_000, give_up_at.clone()),
+                ]);
+                let change = json!({
+                    "status": status, "next_attempt_at": next_at, "timeline": timeline,
+                    "give_up_at": give_up_at,
+                });
+                (delivery(change), Timestamp(1_794_744_000_000 + shift))
             };
-            let (now, later) = (at(0), at(7_321));
-            assert_eq!(coming(&now).0, coming(&later).0, "{status}");
-            let drawn = |delivery: &Delivery| journey(delivery).draw().write();
-            assert_eq!(drawn(&now), drawn(&later), "{status}");
-            assert!(coming(&now).0.contains("1m 1s"), "{}", coming(&now).0);
+            let ((now, now_at), (later, later_at)) = (at(0), at(7_321));
+            let told = coming(&now, now_at).0;
+            assert_eq!(told, coming(&later, later_at).0, "{status}");
+            assert!(told.contains("1m 1s"), "{told}");
+            assert!(told.contains("when it is given up"), "{told}");
+            let drawn = |delivery: &Delivery, now| {
+                let pictures = journeys(delivery, now).into_iter();
+                pictures.map(|it| it.draw().write()).collect::<Vec<_>>()
+            };
+            let pictures = drawn(&now, now_at);
+            assert_eq!(pictures, drawn(&later, later_at), "{status}");
+            // What was is one, what follows another.
+            assert_eq!(pictures.len(), 2, "{status}");
+            assert!(pictures[1].contains(word), "{}", pictures[1]);
+            assert!(pictures[1].contains("3 may still come"), "{}", pictures[1]);
         }
+    }
+
+    #[test]
+    fn where_nothing_was_and_nothing_comes_nothing_is_drawn() {
+        let ended = json!({"status": "cancelled", "attempts": [], "timeline": []});
+        let ended = delivery(ended);
+        assert!(journeys(&ended, NOW).is_empty());
+        assert!(
+            past(&ended, "application/json")
+                .0
+                .contains("None was made.")
+        );
+    }
+
+    #[test]
+    fn of_a_thousand_attempts_the_last_ones_are_shown() {
+        let mut delivery = delivery(json!({}));
+        let one = delivery.attempts[0].clone();
+        delivery.attempts = (1..=1_000)
+            .map(|number| Attempt {
+                number,
+                ..one.clone()
+            })
+            .collect();
+        let next = delivery.timeline[0].clone();
+        delivery.timeline = vec![next; 1_000];
+        let shown = past(&delivery, "application/json").0;
+        assert_eq!(shown.matches("<details").count(), MAX_SHOWN);
+        assert!(shown.contains("There were 900 before"), "{shown}");
+        assert!(shown.contains("id=\"attempt-1000\""), "{shown}");
+        let shown = coming(&delivery, NOW).0;
+        assert_eq!(shown.matches("<tr>").count(), MAX_SHOWN + 1);
+        assert!(shown.contains("900 more may follow."), "{shown}");
+        let described = journeys(&delivery, NOW)[0].description.clone();
+        assert!(
+            described.starts_with("988 attempts before; attempt 989: 503"),
+            "{described}"
+        );
     }
 
     #[test]

@@ -40,34 +40,52 @@ pub(super) const ACTIONS: &[At<Act>] = &[
 
 async fn one(visit: Visit) -> Result<Shown, Problem> {
     let delivery: Delivery = visit.get(&path(&visit, "")).await?;
-    let event: Event = visit.get(&format!("/events/{}", delivery.event_id)).await?;
     let mut addresses = Addresses::none();
     let endpoint = delivery.endpoint_id.as_str();
     addresses.look_up(&visit, &[endpoint]).await?;
     let address = addresses.of(endpoint);
+    // A payload may be large and never changes: while the page is kept current it is not read again.
+    let event: Option<Event> = match visit.known.get() {
+        Some(_) => None,
+        None => Some(visit.get(&format!("/events/{}", delivery.event_id)).await?),
+    };
+    let content_type = visit.known.get_or_init(|| {
+        let content_type = event.as_ref().map(Event::content_type);
+        content_type.unwrap_or_default().to_owned()
+    });
     let probe_at = probe_at(&visit, &delivery, address).await?;
-    let picture = attempts::journey(&delivery).draw().write_for_page();
-    let page = Page::new(Tab::Deliveries, format!("Delivery of {}", delivery.event_type))
+    let title = format!("Delivery of {}", delivery.event_type);
+    let page = Page::new(Tab::Deliveries, title)
         .below("Deliveries", visit.here("/deliveries"))
         .live("now", now(&visit, &delivery, address, probe_at.as_deref()))
-        .live(
-            "journey",
-            html! {
-                h2 { "Attempts" }
-                div.picture tabindex="0" role="group" aria-label="The attempts as a picture" { (PreEscaped(picture)) }
-            },
-        )
+        .live("journey", journey(&visit, &delivery))
         .live(
             "attempts",
             html! {
-                (attempts::past(&delivery, event.content_type()))
-                (attempts::coming(&delivery))
+                (attempts::past(&delivery, content_type))
+                (attempts::coming(&delivery, visit.now))
             },
-        )
-        .still("facts", facts(&visit, &delivery, &event, address))
-        .still("payload", payload::section(&event))
-        .still("curl", repeat(&delivery, &event, address));
-    Ok(page.into())
+        );
+    Ok(match &event {
+        None => page,
+        Some(event) => page
+            .still("facts", facts(&visit, &delivery, event, address))
+            .still("payload", payload::section(event))
+            .still("curl", repeat(&delivery, event, address)),
+    }
+    .into())
+}
+
+/// The attempts as pictures, where there is anything to draw.
+fn journey(visit: &Visit, delivery: &Delivery) -> Markup {
+    html! {
+        h2 { "Attempts" }
+        @for picture in attempts::journeys(delivery, visit.now) {
+            div.picture tabindex="0" role="group" aria-label=(picture.title) {
+                (PreEscaped(picture.draw().write_for_page()))
+            }
+        }
+    }
 }
 
 fn path(visit: &Visit, verb: &str) -> String {
@@ -104,7 +122,7 @@ fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&
     let endpoint = visit.here(&format!("/endpoints/{}", delivery.endpoint_id));
     html! {
         div.card.verdict {
-            p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address, probe_at)) } }
+            p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address, probe_at, visit.now)) } }
             @match next_step(delivery, address) {
                 Step::Wait => {}
                 Step::Enable => p.hint {

@@ -1,18 +1,38 @@
 //! What became of a delivery and what happens next, in words.
 //!
-//! Nothing here depends on when it is read: times are written as times.
+//! Nothing here changes from one moment to the next: times are written as times, and only once they have
+//! passed without anything happening that is said.
 
 use maud::{Markup, html};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Status, Trigger};
 
+use posthaste_core::time::{Span, Timestamp};
+
 use super::shape::Delivery;
 use crate::dashboard::pages::addresses::{Address, Standing};
-use crate::dashboard::parts::time;
+use crate::dashboard::parts::{time, to_the_second};
+
+/// What is due takes this long to be sent, if nothing stands in its way.
+const SOON: Span = Span::from_secs(2);
+
+/// Whether it should have been tried by now: others come first, or its endpoint's limits keep it waiting.
+pub(super) fn is_overdue(delivery: &Delivery, now: Timestamp) -> bool {
+    let due = delivery.next_attempt_at.as_deref();
+    let due = due.and_then(|at| at.parse::<Timestamp>().ok());
+    due.is_some_and(|due| now > due.after(SOON))
+}
 
 /// What happens next, as a line of a list says it.
-pub(in crate::dashboard::pages) fn next(delivery: &Delivery, address: &Address) -> Markup {
+pub(in crate::dashboard::pages) fn next(
+    delivery: &Delivery,
+    address: &Address,
+    now: Timestamp,
+) -> Markup {
     match delivery.status {
+        Status::Pending | Status::Retrying if is_overdue(delivery, now) => html! {
+            "waits for its turn, due since " (maybe(&delivery.next_attempt_at))
+        },
         Status::Pending => html! { "first attempt at " (maybe(&delivery.next_attempt_at)) },
         Status::InProgress => html! { "attempt " (delivery.attempt_count + 1) " is under way" },
         Status::Retrying => html! { "tries again at " (maybe(&delivery.next_attempt_at)) },
@@ -25,14 +45,27 @@ pub(in crate::dashboard::pages) fn next(delivery: &Delivery, address: &Address) 
 
 /// What happened and what is next, in one sentence or two. `probe_at` is when the endpoint is tried next, if
 /// its breaker is tripped.
-pub(super) fn story(delivery: &Delivery, address: &Address, probe_at: Option<&str>) -> Markup {
+pub(super) fn story(
+    delivery: &Delivery,
+    address: &Address,
+    probe_at: Option<&str>,
+    now: Timestamp,
+) -> Markup {
     let tried = attempts(delivery.attempt_count);
     let last = delivery.last_error.as_ref();
     let last = last.map(|error| sentence(&error.detail));
     let left = delivery
         .max_attempts
         .saturating_sub(delivery.attempt_count + 1);
+    let is_overdue = is_overdue(delivery, now);
     match delivery.status {
+        Status::Pending if is_overdue => html! {
+            "Its first attempt was due at " (maybe(&delivery.next_attempt_at)) ". " (WAITS_ITS_TURN)
+        },
+        Status::Retrying if is_overdue => html! {
+            "Failed " (times(delivery.attempt_count)) @if let Some(last) = last { ", last with: " (last) }
+            ". The next attempt was due at " (maybe(&delivery.next_attempt_at)) ". " (WAITS_ITS_TURN)
+        },
         Status::Pending => html! {
             "Waits for its first attempt, which is due at " (maybe(&delivery.next_attempt_at)) "."
         },
@@ -49,7 +82,7 @@ pub(super) fn story(delivery: &Delivery, address: &Address, probe_at: Option<&st
         },
         Status::Held => html! {
             "Held after " (tried) ": " (why_held(address)) ". " (until_let_go(address))
-            @if let Some(at) = probe_at { " The next probe is due at " (time(at)) "." }
+            @if let Some(at) = probe_at { " The next probe is due at " (to_the_second(at)) "." }
         },
         Status::Succeeded => html! {
             "Delivered at " (maybe(&delivery.finished_at)) ", by attempt " (delivery.attempt_count) "."
@@ -65,22 +98,25 @@ pub(super) fn story(delivery: &Delivery, address: &Address, probe_at: Option<&st
     }
 }
 
+/// What is said of one that is overdue.
+const WAITS_ITS_TURN: &str =
+    "It waits for its turn: others come first, or the endpoint's limits hold.";
+
 /// Why it is not sent although it could be.
 fn why_held(address: &Address) -> &'static str {
     match address.standing {
         Standing::Paused => "the endpoint is paused",
-        Standing::Enabled | Standing::Disabled | Standing::Unknown => {
-            "the endpoint's breaker is tripped"
-        }
+        Standing::Enabled => "the endpoint's breaker is tripped",
+        Standing::Disabled => "the endpoint is disabled",
+        Standing::Unknown => "the endpoint is deleted",
     }
 }
 
 fn until_let_go(address: &Address) -> &'static str {
     match address.standing {
         Standing::Paused => "It goes on when somebody resumes the endpoint.",
-        Standing::Enabled | Standing::Disabled | Standing::Unknown => {
-            "It goes on when a probe finds the receiver well again."
-        }
+        Standing::Enabled => "It goes on when a probe finds the receiver well again.",
+        Standing::Disabled | Standing::Unknown => "It is about to be given up.",
     }
 }
 
@@ -170,7 +206,14 @@ mod tests {
         text
     }
 
+    /// Before the next attempt is due.
+    const NOW: Timestamp = Timestamp(1_794_744_020_000);
+
     fn told(change: serde_json::Value, standing: Standing) -> (String, String) {
+        told_at(NOW, change, standing)
+    }
+
+    fn told_at(now: Timestamp, change: serde_json::Value, standing: Standing) -> (String, String) {
         let delivery = delivery(change);
         let address = Address {
             url: Some("https://example.com/hooks".to_owned()),
@@ -178,11 +221,12 @@ mod tests {
             headers: BTreeMap::new(),
         };
         (
-            text(&next(&delivery, &address)),
+            text(&next(&delivery, &address, now)),
             text(&story(
                 &delivery,
                 &address,
                 Some("2026-11-15T12:05:00.000Z"),
+                now,
             )),
         )
     }
@@ -204,12 +248,32 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_overdue_does_not_say_that_it_comes() {
+        let late = Timestamp(1_794_744_090_000);
+        let (line, story) = told_at(late, json!({}), Standing::Enabled);
+        assert_eq!(line, "waits for its turn, due since 2026-11-15 12:01:10");
+        assert_eq!(
+            story,
+            "Failed 3 times, last with: answered 503. The next attempt was due at \
+             2026-11-15 12:01:10. It waits for its turn: others come first, or the endpoint's \
+             limits hold."
+        );
+        // Whatever is sent as soon as it is due is not called late meanwhile.
+        let due = Timestamp(1_794_744_071_000);
+        let (line, _) = told_at(due, json!({}), Standing::Enabled);
+        assert_eq!(line, "tries again at 2026-11-15 12:01:10");
+    }
+
+    #[test]
     fn one_that_is_held_says_by_what() {
         let held = json!({"status": "held", "next_attempt_at": null});
         let (tripped, story) = told(held.clone(), Standing::Enabled);
         assert_eq!(tripped, "held: the endpoint's breaker is tripped");
         assert!(story.contains("a probe"), "{story}");
         assert!(story.ends_with("due at 2026-11-15 12:05:00."), "{story}");
+        let (disabled, story) = told(held.clone(), Standing::Disabled);
+        assert_eq!(disabled, "held: the endpoint is disabled");
+        assert!(story.contains("about to be given up"), "{story}");
         let (paused, story) = told(held, Standing::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
         assert!(story.contains("resumes"), "{story}");

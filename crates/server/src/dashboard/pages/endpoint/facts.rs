@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::dashboard::parts::{Mood, badge, time};
+use crate::dashboard::parts::{Mood, badge, to_the_second};
 use crate::picture::words;
 
 /// An endpoint.
@@ -160,13 +160,6 @@ impl Breaker {
     }
 }
 
-/// A time that is told by a clock which runs beside the wall's: its milliseconds come and go, and would
-/// make a page change by itself.
-fn to_the_second(at: &str) -> Markup {
-    let whole = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
-    time(&format!("{whole}Z"))
-}
-
 /// Below this share of successes an endpoint counts as failing, whatever the last attempt did.
 const FEW_SUCCEED: f64 = 0.9;
 
@@ -214,6 +207,7 @@ impl Health {
             @match (&self.next_attempt_at, endpoint.status.as_str()) {
                 (Some(at), _) => { (to_the_second(at)) }
                 (None, "paused") if self.pending > 0 => { "when it is resumed" }
+                (None, "enabled") if self.pending > 0 => { "not known right now" }
                 (None, "enabled" | "paused") => { "none is due" }
                 (None, _) => { "none: it is disabled" }
             }

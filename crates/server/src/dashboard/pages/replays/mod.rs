@@ -143,7 +143,8 @@ fn now(visit: &Visit, replay: &Replay) -> Markup {
                 @match (&replay.finished_at, replay.status) {
                     (Some(at), Progress::Cancelled) => { "Stopped at " (time(at)) ". What it had set going goes on." }
                     (Some(at), Progress::Running | Progress::Done) => {
-                        "Done at " (time(at)) ": all were set going. How each fares, their deliveries tell."
+                        "Done at " (time(at)) ". What somebody else had sent again meanwhile, or whose endpoint takes part no more, "
+                        "was left as it is. How each fares, their deliveries tell."
                     }
                     (None, _) => "It is paced like any other traffic: the endpoint's limits hold, and others come first.",
                 }

@@ -61,7 +61,7 @@ impl Replay {
         match (self.total, self.replayed) {
             (0, 0) => "nothing to send".to_owned(),
             (total, replayed) => format!(
-                "{} of {} set going",
+                "{} of {} gone through",
                 count(replayed),
                 count(total.max(replayed))
             ),
@@ -172,9 +172,9 @@ mod tests {
         };
         assert_eq!(
             replay(1_500, 20).progress_in_words(),
-            "20 of 1,500 set going"
+            "20 of 1,500 gone through"
         );
-        assert_eq!(replay(10, 12).progress_in_words(), "12 of 12 set going");
+        assert_eq!(replay(10, 12).progress_in_words(), "12 of 12 gone through");
         assert_eq!(replay(0, 0).progress_in_words(), "nothing to send");
     }
 }
