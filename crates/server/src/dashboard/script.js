@@ -21,7 +21,8 @@
     const now = Date.now();
     for (const time of document.querySelectorAll("time[datetime]")) {
       const at = Date.parse(time.dateTime);
-      if (!Number.isNaN(at)) time.dataset.relative = inWords((at - now) / 1000);
+      // In one piece, whatever the line's end.
+      if (!Number.isNaN(at)) time.dataset.relative = inWords((at - now) / 1000).replaceAll(" ", "\u00a0");
     }
   };
 

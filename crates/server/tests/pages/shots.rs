@@ -18,7 +18,7 @@ use super::stage::{Stage, id_of, impatient};
 /// Set to write the pictures.
 const WRITE_VARIABLE: &str = "POSTHASTE_WRITE_DOCS";
 /// How long the scene plays before pictures are written.
-const PLAY: Duration = Duration::from_secs(420);
+const PLAY: Duration = Duration::from_secs(300);
 /// How many events there are at least.
 const EVENTS: usize = 80;
 /// A picture of nothing is smaller.
@@ -156,7 +156,7 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
     }
     stage.until_status("acme", &retrying, "retrying").await;
     let replays = "/v1/tenants/acme/replays";
-    let wanted = json!({"status": "failed", "event_type": "report.daily"});
+    let wanted = json!({"status": "succeeded", "event_type": "customer.updated"});
     let replay = id_of(&stage.api.post(replays, wanted).await.expect(202));
     let done = |replay: &Value| replay["status"] == "done";
     stage.api.until(&format!("{replays}/{replay}"), done).await;

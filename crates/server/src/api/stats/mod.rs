@@ -12,6 +12,7 @@ use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{DeliveryFilter, PageRequest, StoredDelivery, StoredStatus};
 use serde::Serialize;
 use serde_json::json;
 
@@ -28,7 +29,7 @@ use crate::observe::{HealthReport, Scope, Series};
 const LONG_IN_RETRY: Span = Span::from_hours(24);
 /// They are counted no further than this: a hundred is alarming already.
 pub const MAX_RETRYING_COUNTED: usize = 10_000;
-/// Of one endpoint, so many of those that wait are looked at.
+/// Of one endpoint they are counted up to here.
 const MAX_WAITING_SEEN: usize = 250;
 /// The windows that are shown bucket by bucket. The first is the default.
 const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
@@ -152,7 +153,8 @@ async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
 /// `GET …/endpoints/{endpoint}/stats`.
 async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
     let endpoint = endpoints::find(&call).await?.endpoint.id;
-    let retrying = retrying_to(&call.app, endpoint).await?;
+    let tenant = &call.tenant().tenant.id;
+    let retrying = retrying_to(&call.app, tenant, endpoint).await?;
     health(&call.app, &Scope::Endpoint(endpoint), retrying).await
 }
 
@@ -171,16 +173,30 @@ pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Re
     Ok(counted.await?)
 }
 
-/// The same of one endpoint, among the first that are due to it.
-async fn retrying_to(app: &App, endpoint: EndpointId) -> Result<u64, Problem> {
+/// The same of one endpoint, whether it holds what waits for it or not. What was accepted within the day
+/// cannot be among them, so a backlog of new ones does not stand before the old.
+async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Result<u64, Problem> {
     let since = a_day_ago(app);
-    let whenever = app.clock.wall().after(Span::from_hours(24 * 366));
-    let waiting = app.store.fetch(endpoint, whenever, MAX_WAITING_SEEN, false);
-    let waiting = waiting.await?.deliveries;
-    let long = waiting.iter().filter(|delivery| {
-        delivery.status() == Status::Retrying && delivery.facts().due_at < since
-    });
-    Ok(long.count() as u64)
+    let mut long = 0;
+    for status in [StoredStatus::Retrying, StoredStatus::Held] {
+        let filter = DeliveryFilter {
+            status: Some(status),
+            endpoint: Some(endpoint),
+            until: Some(since),
+            ..DeliveryFilter::default()
+        };
+        let page = PageRequest {
+            limit: MAX_WAITING_SEEN,
+            before: None,
+        };
+        let found = app.store.deliveries(tenant.clone(), filter, page).await?;
+        let is_long = |stored: &&StoredDelivery| {
+            let delivery = &stored.delivery;
+            delivery.status() == Status::Retrying && delivery.facts().due_at < since
+        };
+        long += found.items.iter().filter(is_long).count() as u64;
+    }
+    Ok(long)
 }
 
 fn a_day_ago(app: &App) -> Timestamp {
