@@ -133,7 +133,7 @@ impl Journey {
         });
         let height = (floor + BOTTOM) as u32;
         picture(WIDTH as u32, height, &self.title, &self.description)
-            .children(legend())
+            .children(self.legend())
             .children(axis(&scale, floor, self.begins))
             .children(self.limit(&scale, floor))
             .children(drawn)
@@ -179,27 +179,33 @@ impl Journey {
             return Vec::new();
         };
         let x = LEFT + scale.place(limit_ms);
-        let name = format!("given up after {}", words::duration(limit_ms));
+        let name = format!("gives up after {}", words::duration(limit_ms));
         vec![
-            line((x, TOP - 6.0), (x, floor)).class("limit"),
-            ending(x + MARK, TOP - 12.0, &name).class("limit-name"),
+            line((x, TOP - 6.0), (x, floor)).class("axis"),
+            ending(x + MARK, TOP - 12.0, &name).class("quiet"),
         ]
     }
-}
 
-fn legend() -> Vec<Element> {
-    let y = 22.0;
-    vec![
-        disc(LEFT + 6.0, y - 4.5, MARK).class("good"),
-        label(LEFT + 18.0, y, "delivered").class("quiet"),
-        square(LEFT + 98.0, y - 4.5).class("bad"),
-        label(LEFT + 110.0, y, "failed").class("quiet"),
-        rect(LEFT + 164.0, y - 10.5, 34.0, BAND)
-            .with("rx", BAND / 2.0)
-            .class("band"),
-        disc(LEFT + 181.0, y - 4.5, MARK).class("ring"),
-        label(LEFT + 206.0, y, "still to come: earliest, expected, latest").class("quiet"),
-    ]
+    /// What the marks mean. What is not drawn is not explained.
+    fn legend(&self) -> Vec<Element> {
+        let y = 22.0;
+        let mut legend = vec![
+            disc(LEFT + 6.0, y - 4.5, MARK).class("good"),
+            label(LEFT + 18.0, y, "delivered").class("quiet"),
+            square(LEFT + 98.0, y - 4.5).class("bad"),
+            label(LEFT + 110.0, y, "failed").class("quiet"),
+        ];
+        if !self.coming.is_empty() {
+            legend.extend([
+                rect(LEFT + 164.0, y - 10.5, 34.0, BAND)
+                    .with("rx", BAND / 2.0)
+                    .class("band"),
+                disc(LEFT + 181.0, y - 4.5, MARK).class("ring"),
+                label(LEFT + 206.0, y, "still to come: earliest, expected, latest").class("quiet"),
+            ]);
+        }
+        legend
+    }
 }
 
 fn axis(scale: &Stretched, floor: f64, begins: Begins) -> Vec<Element> {
@@ -331,7 +337,10 @@ mod tests {
         assert_eq!(text.matches("class=\"bad\"").count(), 3 + 1);
         assert_eq!(text.matches("class=\"ring\"").count(), 4 + 1);
         assert_eq!(text.matches("class=\"band\"").count(), 4 + 1);
-        assert_eq!(text.matches("class=\"limit\"").count(), 1);
+        assert_eq!(text.matches("gives up after").count(), 1);
+        let explained = "earliest, expected, latest";
+        assert!(text.contains(explained), "{text}");
+        assert!(!journey(3, 0).draw().write().contains(explained));
         assert!(text.contains("&lt;503&gt;"), "{text}");
         let mut delivered = journey(3, 0);
         delivered.past[2].delivered = true;

@@ -106,7 +106,7 @@ fn needy(visit: &Visit, all: &[Needy]) -> Markup {
                 thead { tr {
                     th scope="col" { "Endpoint" }
                     @if of_everybody { th scope="col" { "Tenant" } }
-                    th scope="col" { "What it is" } th scope="col" { "Why" }
+                    th scope="col" { "State" } th scope="col" { "Why" }
                     th scope="col" { "Waiting" } th scope="col" { "Failing since" }
                 } }
                 tbody { @for one in all { tr {
@@ -114,7 +114,7 @@ fn needy(visit: &Visit, all: &[Needy]) -> Markup {
                     @if of_everybody {
                         td data-label="Tenant" { a href=(visit.at(&one.tenant_id, "")) { (one.tenant_id) } }
                     }
-                    td data-label="What it is" { (reason(&one.reason)) }
+                    td data-label="State" { (reason(&one.reason)) }
                     td.words data-label="Why" { (one.detail) }
                     td data-label="Waiting" { (words::count(one.pending)) }
                     td data-label="Failing since" {

@@ -68,7 +68,9 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
         description: description(past, coming.len()),
         past: tried.collect(),
         coming: windows.collect(),
-        gives_up_ms: (begins == Begins::Due).then(|| since(&delivery.give_up_at)),
+        // What has ended gives up no more.
+        gives_up_ms: (begins == Begins::Due && !delivery.status.is_terminal())
+            .then(|| since(&delivery.give_up_at)),
         begins,
     }
 }
