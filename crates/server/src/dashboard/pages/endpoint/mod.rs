@@ -80,7 +80,7 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
     let policy: Explained = visit
         .ask(Verb::Post, target, Some(endpoint.retry_policy.clone()))
         .await?;
-    let failures = failures(visit, &endpoint).await?;
+    let failures = failures(visit, &endpoint, &health).await?;
     let why = why(visit, &endpoint).await?;
     let default_since = Timestamp(visit.now.0.saturating_sub(MISSED.as_millis()));
     let since = since.map_or_else(|| to_the_minute(default_since), str::to_owned);
@@ -125,13 +125,19 @@ fn to_the_minute(at: Timestamp) -> String {
     text.get(..16).unwrap_or(&text).to_owned()
 }
 
-async fn failures(visit: &Visit, endpoint: &Endpoint) -> Result<Vec<Delivery>, Problem> {
+async fn failures(
+    visit: &Visit,
+    endpoint: &Endpoint,
+    health: &Health,
+) -> Result<Vec<Delivery>, Problem> {
     let mut found = Vec::new();
-    for (status, most) in [
-        ("failed", FAILURES_SHOWN),
-        ("retrying", FAILURES_SHOWN),
-        ("held", HELD_SEEN),
-    ] {
+    // All that waits for an endpoint is held, or none of it is: looking for the other finds nothing, slowly.
+    let holds = endpoint.status != "enabled" || !health.breaker.is_passing();
+    let waiting = match holds {
+        true => ("held", HELD_SEEN),
+        false => ("retrying", FAILURES_SHOWN),
+    };
+    for (status, most) in [("failed", FAILURES_SHOWN), waiting] {
         let limit = most.to_string();
         let query = query_of([
             ("endpoint", endpoint.id.as_str()),
