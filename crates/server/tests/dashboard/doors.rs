@@ -475,3 +475,25 @@ async fn what_is_done_on_a_page_is_in_the_audit() {
     assert_eq!(entries[1]["resource"], format!("{path}/pause"));
     assert_eq!(entries[1]["key_id"], key["id"]);
 }
+
+#[tokio::test]
+async fn nobody_is_told_that_something_is_sent_while_it_is_held() {
+    let world = World::new().await;
+    let endpoint = world
+        .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
+        .await;
+    let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
+    world.post(&pause, &json!({})).await.ok(200);
+    let event = json!({"type": "invoice.paid", "payload": {}});
+    let held = world.event(&event).await.remove(0);
+    let path = format!("/dashboard/t/acme/deliveries/{held}");
+    let sent = world.submit(&format!("{path}/retry"), &[]).await;
+    assert_eq!(sent.sent_to(), format!("{path}?done=next-in-line"));
+    let test = format!("/dashboard/t/acme/endpoints/{endpoint}/test");
+    let sent = world.submit(&test, &[]).await.sent_to();
+    assert!(sent.ends_with("?done=test-held"), "{sent}");
+    world
+        .page(&format!("/dashboard/t/acme/endpoints/{endpoint}"))
+        .await
+        .says("paused by hand");
+}

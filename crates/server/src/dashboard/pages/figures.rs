@@ -371,6 +371,15 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_arrived_no_number_is_made_up() {
+        let none = series(&[bucket(26, 0)]).arrivals();
+        assert_eq!((none.is_known, none.instead), (true, Some("none arrived")));
+        let shown = stats().cards(Window::Hour, &series(&[bucket(26, 0)])).0;
+        assert!(shown.contains("none arrived"), "{shown}");
+        assert_eq!(series(&[bucket(3, 2)]).arrivals().instead, None);
+    }
+
+    #[test]
     fn figures_are_told_in_words_with_their_ranges() {
         let shown = stats().cards(Window::Hour, &series(&[bucket(3, 2)])).0;
         for part in [
