@@ -17,8 +17,10 @@
 //! | [`subscription`] | which endpoints want it |
 //! | [`sign`] | how a request proves where it came from |
 //! | [`address`] | which destinations may be called at all |
+//! | [`alert`] | what is wrong enough to wake somebody |
 
 pub mod address;
+pub mod alert;
 pub mod classify;
 pub mod cluster;
 pub mod delivery;
