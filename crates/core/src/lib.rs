@@ -15,6 +15,7 @@
 //! | [`cluster`] | which node owns which endpoints |
 //! | [`ingest`] | whether an event is new |
 //! | [`subscription`] | which endpoints want it |
+//! | [`trace`] | whose trace it belongs to |
 //! | [`sign`] | how a request proves where it came from |
 //! | [`address`] | which destinations may be called at all |
 //! | [`alert`] | what is wrong enough to wake somebody |
@@ -36,3 +37,4 @@ pub mod quoted;
 pub mod sign;
 pub mod subscription;
 pub mod time;
+pub mod trace;
