@@ -44,10 +44,11 @@ enum Flaw {
     KeepsRevokedKeys,
     ChangesWhatIsComplete,
     ShowsOthersAudit,
+    CountsWholeHours,
     ForgetsAtARestart,
 }
 
-const FLAWS: [Flaw; 25] = [
+const FLAWS: [Flaw; 26] = [
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
     Flaw::RoutesTestsToEverybody,
@@ -72,6 +73,7 @@ const FLAWS: [Flaw; 25] = [
     Flaw::KeepsRevokedKeys,
     Flaw::ChangesWhatIsComplete,
     Flaw::ShowsOthersAudit,
+    Flaw::CountsWholeHours,
     Flaw::ForgetsAtARestart,
 ];
 
@@ -152,6 +154,20 @@ macro_rules! right {
             self.inner.$name($($arg),*)
         })*
     };
+}
+
+impl Figures for Flawed {
+    fn add_figures(&self, mut happened: Vec<Happened>) -> Answer<()> {
+        if self.has(Flaw::CountsWholeHours) {
+            happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
+        }
+        self.inner.add_figures(happened)
+    }
+
+    right! {
+        figures(scope: Scope, width: Width, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
+        failing_figures(width: Width, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
+    }
 }
 
 impl Store for Flawed {

@@ -14,7 +14,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use crate::{
     AcceptedDelivery, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry, Page,
-    PageRequest, Pass, Replay, StoreSettings, Tenant,
+    PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -83,6 +83,14 @@ pub(super) struct AuditRow {
     pub(super) entry: AuditEntry,
 }
 
+/// What something is about, told from an earlier tenant of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whole {
+    Everything,
+    Tenant(Owner),
+    Endpoint(EndpointId),
+}
+
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
@@ -98,6 +106,7 @@ pub(super) struct Tables {
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
     pub(super) notices: Vec<NoticeEntry>,
+    pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -118,6 +127,7 @@ impl Tables {
             deliveries: BTreeMap::new(),
             replays: BTreeMap::new(),
             notices: Vec::new(),
+            figures: BTreeMap::new(),
             tidied_to: None,
         }
     }

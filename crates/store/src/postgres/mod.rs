@@ -23,6 +23,7 @@
 mod accept;
 mod audit;
 mod bell;
+mod buckets;
 mod changelog;
 mod changes;
 mod columns;

@@ -14,6 +14,7 @@
 mod accept;
 mod audit;
 mod backup;
+mod buckets;
 mod checkpoint;
 mod codes;
 mod counts;

@@ -10,7 +10,7 @@ use crate::{NoticeEntry, Scope};
 const SCOPE_COLUMNS: &str = "e.id, t.id";
 
 /// What a row is about, from columns that begin here: the endpoint's id, then the tenant's.
-fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
+pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
     if row.get_ref(first)?.as_blob_or_null()?.is_some() {
         return Ok(Scope::Endpoint(endpoint_id(row, first)?));
     }
