@@ -186,6 +186,8 @@ ids! {
     PassId = "pass";
     /// Names an entry of the audit.
     AuditId = "aud";
+    /// Names an alert.
+    AlertId = "alr";
 }
 
 /// The longest name a tenant may have.

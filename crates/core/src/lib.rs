@@ -15,10 +15,13 @@
 //! | [`cluster`] | which node owns which endpoints |
 //! | [`ingest`] | whether an event is new |
 //! | [`subscription`] | which endpoints want it |
+//! | [`trace`] | whose trace it belongs to |
 //! | [`sign`] | how a request proves where it came from |
 //! | [`address`] | which destinations may be called at all |
+//! | [`alert`] | what is wrong enough to wake somebody |
 
 pub mod address;
+pub mod alert;
 pub mod classify;
 pub mod cluster;
 pub mod delivery;
@@ -34,3 +37,4 @@ pub mod quoted;
 pub mod sign;
 pub mod subscription;
 pub mod time;
+pub mod trace;

@@ -9,10 +9,13 @@
 //! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
 //! shard is another node's as soon as nothing of it is under way.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use posthaste_core::dispatcher::Limits;
@@ -138,9 +141,34 @@ pub struct Node {
     stopping: watch::Sender<bool>,
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
-    replaying: JoinHandle<()>,
-    tidying: JoinHandle<()>,
+    keepers: Vec<Keeper>,
     grace: Duration,
+}
+
+/// Something that runs beside the engine and the API for as long as they do.
+struct Keeper {
+    /// What it is called when it has ended.
+    name: &'static str,
+    running: JoinHandle<()>,
+}
+
+impl Keeper {
+    fn new(name: &'static str, running: JoinHandle<()>) -> Keeper {
+        Keeper { name, running }
+    }
+}
+
+/// Waits until one of them has ended, and says which.
+async fn any_ended(keepers: &mut [Keeper]) -> &'static str {
+    poll_fn(|context| {
+        let mut keepers = keepers.iter_mut();
+        let ended = keepers.find_map(|keeper| match Pin::new(&mut keeper.running).poll(context) {
+            Poll::Ready(_) => Some(keeper.name),
+            Poll::Pending => None,
+        });
+        ended.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// Why a node that ran is of no use any more. Started again, it goes on from what is on disk.
@@ -275,7 +303,10 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
-        let replaying = tokio::spawn(replayer.run());
+        let keepers = vec![
+            Keeper::new("the housekeeping", tidying),
+            Keeper::new("the replayer", tokio::spawn(replayer.run())),
+        ];
         let serving = tokio::spawn(async move {
             let stop = until(stopped.clone());
             let router = match role.answers() {
@@ -297,8 +328,7 @@ impl Node {
             stopping,
             serving,
             sending,
-            replaying,
-            tidying,
+            keepers,
             grace,
         })
     }
@@ -323,8 +353,7 @@ impl Node {
                 Ok(Ok(())) | Err(_) => Breakdown::Ended("the engine"),
             },
             _ = &mut self.serving => Breakdown::Ended("the API"),
-            _ = &mut self.replaying => Breakdown::Ended("the replayer"),
-            _ = &mut self.tidying => Breakdown::Ended("the housekeeping"),
+            ended = any_ended(&mut self.keepers) => Breakdown::Ended(ended),
         }
     }
 

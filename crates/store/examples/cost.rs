@@ -331,6 +331,7 @@ fn tenant(now: Timestamp, endpoint: u64) -> Tenant {
         id: tenant_of(endpoint),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        plan: None,
         limits: Limits::default(),
         created_at: now,
         revision: 0,

@@ -18,7 +18,9 @@ pub struct Tenant {
     pub name: String,
     /// The retry policy of endpoints that have none of their own, as it was written; valid.
     pub default_retry_policy: Option<Value>,
-    /// What its plan allows.
+    /// The plan it is on, by its name in the configuration.
+    pub plan: Option<String>,
+    /// What it is allowed otherwise than by its plan.
     pub limits: Limits,
     /// When it came.
     pub created_at: Timestamp,
@@ -26,7 +28,7 @@ pub struct Tenant {
     pub revision: u64,
 }
 
-/// What a tenant's plan allows. What is absent takes the server's default.
+/// What a tenant is allowed. What is absent is as its plan says, or else as the server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -42,6 +44,12 @@ pub struct Limits {
     pub max_attempts: Option<u32>,
     /// How long what is finished is kept.
     pub retention: Option<Span>,
+    /// How long what events carry is kept once they are finished, if less long than the rest.
+    pub payload_retention: Option<Span>,
+    /// How long all attempts but the last are kept once their delivery is finished, if less long than the rest.
+    pub attempt_retention: Option<Span>,
+    /// How many attempts may be under way at once.
+    pub in_flight: Option<u32>,
 }
 
 impl Limits {

@@ -9,6 +9,7 @@
 //!  reads:  called ─▶ a snapshot of what is committed ─▶ answer; never in a writer's way
 //! ```
 
+mod alert;
 mod attempt;
 mod audit;
 mod cluster;
@@ -21,12 +22,15 @@ mod delivery;
 mod directory;
 mod error;
 mod event;
+mod figures;
 mod maintenance;
 pub mod model;
+mod outbox;
 mod page;
 mod passes;
 pub mod postgres;
 mod replay;
+mod scope;
 mod settings;
 pub mod sqlite;
 mod store;
@@ -34,6 +38,7 @@ mod whose;
 
 pub use posthaste_core::cluster::NodeNo;
 
+pub use alert::{ALERTS_KEPT, Alert, AlertFilter, Alerts};
 pub use attempt::{
     AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_HEADER_NAME_CHARS, MAX_HEADER_VALUE_CHARS,
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
@@ -52,10 +57,13 @@ pub use event::{
     AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
     Ingest, Ingested, NewEvent, StoredEvent,
 };
-pub use maintenance::{Counts, NoticeEntry, Retention, Swept, Tidied};
+pub use figures::{Figures, Happened, MAX_TALLIES_ADDED, Tally, Width};
+pub use maintenance::{Counts, Retention, Swept, Tidied};
+pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, NoticeEntry, Outbox, Posted};
 pub use page::{Page, PageRequest};
 pub use passes::{Holder, Pass};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
+pub use scope::Scope;
 pub use settings::StoreSettings;
 pub use store::{Answer, Done, Store};
 pub use whose::Named;

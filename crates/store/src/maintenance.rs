@@ -1,8 +1,6 @@
 //! Keeping house.
 
-use posthaste_core::id::EndpointId;
-use posthaste_core::time::{Span, Timestamp};
-use serde_json::Value;
+use posthaste_core::time::Span;
 
 /// What came of failing what waits for an endpoint, a piece at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,19 +36,4 @@ pub struct Counts {
     pub pending: u64,
     /// Deliveries that have failed and are still kept.
     pub dead_letters: u64,
-}
-
-/// Something people want to hear of, kept until somebody has told them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NoticeEntry {
-    /// Counts up.
-    pub number: u64,
-    /// About which endpoint.
-    pub endpoint: EndpointId,
-    /// When.
-    pub at: Timestamp,
-    /// The operational event's name, such as `endpoint.breaker_tripped`.
-    pub name: String,
-    /// Why.
-    pub detail: Value,
 }

@@ -70,6 +70,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
+        plan: None,
         id: "acme".parse().expect("an id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,

@@ -10,6 +10,7 @@ use posthaste_store::{Insertion, Limits, Store, StoreError, StoreSettings, Tenan
 
 fn acme() -> Tenant {
     Tenant {
+        plan: None,
         id: "acme".parse().expect("a tenant's id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,

@@ -178,6 +178,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         id: made.parse().expect("letters, digits and an underscore"),
         name: String::new(),
         default_retry_policy: None,
+        plan: None,
         limits: Limits::default(),
         created_at: now,
         revision: 0,

@@ -172,6 +172,7 @@ impl World {
                 id: world.tenant.clone(),
                 name: "Acme".to_owned(),
                 default_retry_policy: None,
+                plan: None,
                 limits: PlanLimits::default(),
                 created_at: world.clock.wall(),
                 revision: 0,

@@ -3,14 +3,16 @@
 //! Every label a metric can have is there from the beginning, at zero, so that a rate over the first
 //! failure is not missed.
 
-use std::fmt::{Display, Write};
+use std::borrow::Cow;
+use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::time::Now;
 
 use super::health::Health;
-use super::histogram::{BOUNDS, Histogram};
+use super::histogram::{BOUNDS, Snapshot};
+use super::metric::{Labelled, Metric, Number, Values};
 use super::tally::Window;
 use super::{Observatory, place_of};
 
@@ -44,109 +46,111 @@ pub struct Gauges {
     pub nodes: u64,
 }
 
-/// Writes everything down.
-pub(super) fn render(seen: &Observatory, now: Now, gauges: &Gauges) -> String {
-    let mut page = Page(String::with_capacity(TYPICAL_BYTES));
-    counters(&mut page, seen);
-    page.histogram(
+/// Every metric.
+pub(super) fn metrics(seen: &Observatory, now: Now, gauges: &Gauges) -> Vec<Metric> {
+    let mut metrics = counters(seen);
+    metrics.push(Metric::histogram(
         "posthaste_attempt_seconds",
         "How long attempts took.",
-        &seen.attempt,
-    );
-    page.histogram(
+        seen.attempt.snapshot(),
+    ));
+    metrics.push(Metric::histogram(
         "posthaste_first_attempt_lag_seconds",
         "From when an event was accepted to the first byte sent.",
-        &seen.first_attempt_lag,
-    );
-    self::gauges(&mut page, gauges);
+        seen.first_attempt_lag.snapshot(),
+    ));
+    metrics.extend(self::gauges(gauges));
     let moment = seen.moment(now);
     let tally = seen.ledger().all.over(moment, RATIO_WINDOW);
-    ratios(&mut page, &Health::new(&tally, gauges.retrying_over_24h));
+    metrics.extend(ratios(&Health::new(&tally, gauges.retrying_over_24h)));
+    metrics
+}
+
+/// Writes everything down.
+pub fn render(metrics: &[Metric]) -> String {
+    let mut page = Page(String::with_capacity(TYPICAL_BYTES));
+    for metric in metrics {
+        page.metric(metric);
+    }
     page.0
 }
 
-fn counters(page: &mut Page, seen: &Observatory) {
-    page.plain(
-        "posthaste_events_accepted_total",
-        "Events accepted.",
-        "counter",
-        seen.events_accepted.load(Relaxed),
-    );
-    page.labelled(
-        "posthaste_deliveries_total",
-        "Deliveries that ended, by how.",
-        "counter",
-        "status",
-        [
-            ("succeeded", seen.succeeded.load(Relaxed)),
-            ("failed", seen.failed.load(Relaxed)),
-            ("cancelled", seen.cancelled.load(Relaxed)),
-        ],
-    );
+fn counters(seen: &Observatory) -> Vec<Metric> {
     let success = [("success", seen.successes.load(Relaxed))];
     let failures =
         FailureKind::ALL.map(|kind| (kind.name(), seen.failures[place_of(kind)].load(Relaxed)));
-    page.labelled(
-        "posthaste_attempts_total",
-        "Attempts made, by what came of them: success, or what went wrong.",
-        "counter",
-        "outcome",
-        success.into_iter().chain(failures),
-    );
-    page.plain(
-        "posthaste_attempts_not_made_total",
-        "Attempts that a fault on this side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
-        "counter",
-        seen.not_made.load(Relaxed),
-    );
+    vec![
+        Metric::counter(
+            "posthaste_events_accepted_total",
+            "Events accepted.",
+            seen.events_accepted.load(Relaxed),
+        ),
+        Metric::counters(
+            "posthaste_deliveries_total",
+            "Deliveries that ended, by how.",
+            "status",
+            [
+                ("succeeded", seen.succeeded.load(Relaxed)),
+                ("failed", seen.failed.load(Relaxed)),
+                ("cancelled", seen.cancelled.load(Relaxed)),
+            ],
+        ),
+        Metric::counters(
+            "posthaste_attempts_total",
+            "Attempts made, by what came of them: success, or what went wrong.",
+            "outcome",
+            success.into_iter().chain(failures),
+        ),
+        Metric::counter(
+            "posthaste_attempts_not_made_total",
+            "Attempts that a fault on this side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
+            seen.not_made.load(Relaxed),
+        ),
+    ]
 }
 
-fn gauges(page: &mut Page, gauges: &Gauges) {
-    page.plain(
-        "posthaste_pending_deliveries",
-        "Deliveries that have not ended.",
-        "gauge",
-        gauges.pending,
-    );
-    page.plain(
-        "posthaste_in_flight",
-        "Attempts under way.",
-        "gauge",
-        gauges.in_flight,
-    );
-    page.labelled(
-        "posthaste_breakers",
-        "Endpoints with work, by the state of their breaker.",
-        "gauge",
-        "state",
-        [
-            ("passing", gauges.breakers_passing),
-            ("tripped", gauges.breakers_tripped),
-            ("probing", gauges.breakers_probing),
-        ],
-    );
-    page.plain(
-        "posthaste_dead_letters",
-        "Deliveries that were given up and are still kept.",
-        "gauge",
-        gauges.dead_letters,
-    );
-    page.plain(
-        "posthaste_shards_owned",
-        "Of the 256 shards of all endpoints, those that this node sends to.",
-        "gauge",
-        gauges.shards,
-    );
-    page.plain(
-        "posthaste_nodes",
-        "Nodes that share the store, as far as this one knows, itself included.",
-        "gauge",
-        gauges.nodes,
-    );
+fn gauges(gauges: &Gauges) -> Vec<Metric> {
+    vec![
+        Metric::gauge(
+            "posthaste_pending_deliveries",
+            "Deliveries that have not ended.",
+            gauges.pending,
+        ),
+        Metric::gauge(
+            "posthaste_in_flight",
+            "Attempts under way.",
+            gauges.in_flight,
+        ),
+        Metric::gauges(
+            "posthaste_breakers",
+            "Endpoints with work, by the state of their breaker.",
+            "state",
+            [
+                ("passing", gauges.breakers_passing),
+                ("tripped", gauges.breakers_tripped),
+                ("probing", gauges.breakers_probing),
+            ],
+        ),
+        Metric::gauge(
+            "posthaste_dead_letters",
+            "Deliveries that were given up and are still kept.",
+            gauges.dead_letters,
+        ),
+        Metric::gauge(
+            "posthaste_shards_owned",
+            "Of the 256 shards of all endpoints, those that this node sends to.",
+            gauges.shards,
+        ),
+        Metric::gauge(
+            "posthaste_nodes",
+            "Nodes that share the store, as far as this one knows, itself included.",
+            gauges.nodes,
+        ),
+    ]
 }
 
-fn ratios(page: &mut Page, health: &Health) {
-    for (name, help, figure) in [
+fn ratios(health: &Health) -> [Metric; 5] {
+    [
         (
             "posthaste_retry_ratio",
             "Attempts of the last hour that were not the first.",
@@ -172,50 +176,76 @@ fn ratios(page: &mut Page, health: &Health) {
             "Deliveries that have been in retry for longer than a day.",
             health.retrying_over_24h,
         ),
-    ] {
-        page.plain(name, help, "gauge", figure.value);
-    }
+    ]
+    .map(|(name, help, figure)| Metric::gauge(name, help, figure.value))
 }
 
 struct Page(String);
 
 impl Page {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
+    fn metric(&mut self, metric: &Metric) {
+        let Metric { name, help, values } = metric;
+        let kind = match values {
+            Values::Counter(_) => "counter",
+            Values::Gauge(_) => "gauge",
+            Values::Histogram(_) => "histogram",
+        };
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
-    }
-
-    fn plain(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
-        self.head(name, help, kind);
-        self.line(format_args!("{name} {value}"));
-    }
-
-    fn labelled(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (&'static str, u64)>,
-    ) {
-        self.head(name, help, kind);
-        for (of, value) in values {
-            self.line(format_args!("{name}{{{label}=\"{of}\"}} {value}"));
+        match values {
+            Values::Counter(values) | Values::Gauge(values) => {
+                for one in values {
+                    let labels = labels(&one.labels, None);
+                    match one.value {
+                        Number::Whole(value) => self.line(format_args!("{name}{labels} {value}")),
+                        Number::Fraction(value) => {
+                            self.line(format_args!("{name}{labels} {value}"));
+                        }
+                    }
+                }
+            }
+            Values::Histogram(values) => {
+                for one in values {
+                    self.histogram(name, one);
+                }
+            }
         }
     }
 
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        let seen = histogram.snapshot();
-        self.head(name, help, "histogram");
-        for ((_, bound), count) in BOUNDS.iter().zip(seen.at_most) {
-            self.line(format_args!("{name}_bucket{{le=\"{bound}\"}} {count}"));
+    fn histogram(&mut self, name: &str, one: &Labelled<Snapshot>) {
+        let Labelled { labels: own, value } = one;
+        for ((_, bound), count) in BOUNDS.iter().zip(value.at_most) {
+            let labels = labels(own, Some(bound));
+            self.line(format_args!("{name}_bucket{labels} {count}"));
         }
-        self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {}", seen.count));
-        self.line(format_args!("{name}_sum {}", seen.sum_seconds));
-        self.line(format_args!("{name}_count {}", seen.count));
+        let (labels, most) = (labels(own, None), labels(own, Some("+Inf")));
+        self.line(format_args!("{name}_bucket{most} {}", value.count));
+        self.line(format_args!("{name}_sum{labels} {}", value.sum_seconds));
+        self.line(format_args!("{name}_count{labels} {}", value.count));
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.0, "{line}").expect("a string takes everything");
     }
+}
+
+/// Labels as they are written, and the upper end of a bucket if it is one.
+fn labels(own: &[(&'static str, Cow<'static, str>)], at_most: Option<&str>) -> String {
+    let own = own.iter().map(|(label, of)| (*label, of.as_ref()));
+    let all = own.chain(at_most.map(|bound| ("le", bound)));
+    let written: Vec<String> = all
+        .map(|(label, of)| format!("{label}=\"{}\"", escaped(of)))
+        .collect();
+    match written.is_empty() {
+        true => String::new(),
+        false => format!("{{{}}}", written.join(",")),
+    }
+}
+
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(['\\', '"', '\n']) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    Cow::Owned(text.replace('\n', "\\n"))
 }

@@ -18,12 +18,14 @@
 //! | [`health`] | what those figures mean: healthy, warning, alert |
 //! | [`endpoint`] | how one endpoint answered lately |
 //! | [`remembered`] | a bounded map that forgets whoever was quiet longest |
+//! | [`metric`] | one metric, whoever reads it |
 //! | [`exposition`] | all of it as Prometheus reads it |
 
 pub mod endpoint;
 pub mod exposition;
 pub mod health;
 pub mod histogram;
+pub mod metric;
 pub mod remembered;
 pub mod series;
 pub mod tally;
@@ -44,6 +46,7 @@ pub use series::Series;
 
 use endpoint::LatelySeen;
 use histogram::Histogram;
+use metric::Metric;
 use remembered::Remembered;
 use tally::{History, Tally, Window};
 
@@ -320,9 +323,14 @@ impl Observatory {
         HealthReport::new(tally, retrying_over_24h)
     }
 
+    /// Every metric, for whoever reads it.
+    pub fn metrics(&self, now: Now, gauges: &Gauges) -> Vec<Metric> {
+        exposition::metrics(self, now, gauges)
+    }
+
     /// Everything as Prometheus reads it.
     pub fn render(&self, now: Now, gauges: &Gauges) -> String {
-        exposition::render(self, now, gauges)
+        exposition::render(&self.metrics(now, gauges))
     }
 
     fn count_ended(&self, status: Status, deliveries: u64) {

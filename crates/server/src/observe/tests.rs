@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::health::Condition;
+use super::metric::{Labelled, Values};
 use super::*;
 
 /// 2026-11-15T12:00:00Z.
@@ -364,4 +365,28 @@ fn those_that_fail_are_known_by_tenant_and_the_worst_come_first() {
         status_code: Some(503),
     };
     assert_eq!(lately.last_failure, Some(failure));
+}
+
+#[test]
+fn labels_are_written_so_that_nothing_breaks_out_of_them() {
+    let seen = Histogram::new();
+    seen.observe(Duration::from_micros(100));
+    let metrics = [
+        Metric::gauges("a", "A.", "of", [("x\"y\\z\n", 0.5)]),
+        Metric {
+            name: "b",
+            help: "B.",
+            values: Values::Histogram(vec![Labelled::with("of", "x", seen.snapshot())]),
+        },
+    ];
+    let text = exposition::render(&metrics);
+    assert!(text.contains("a{of=\"x\\\"y\\\\z\\n\"} 0.5\n"), "{text}");
+    for line in [
+        "b_bucket{of=\"x\",le=\"0.0001\"} 1\n",
+        "b_bucket{of=\"x\",le=\"+Inf\"} 1\n",
+        "b_sum{of=\"x\"} 0.0001\n",
+        "b_count{of=\"x\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }

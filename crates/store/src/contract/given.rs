@@ -47,6 +47,7 @@ pub(super) fn kind(name: &str) -> EventType {
 
 pub(super) fn tenant(name: &str) -> Tenant {
     Tenant {
+        plan: None,
         id: id(name),
         name: format!("The {name} company"),
         default_retry_policy: None,

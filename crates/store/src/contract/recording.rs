@@ -9,7 +9,7 @@ use posthaste_core::time::Span;
 
 use super::Harness;
 use super::given::{HOUR, World, answered, at, attempt, detail, id};
-use crate::{AttemptDetail, AttemptEntry, DisabledReason, Written};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Scope, Written};
 
 pub(super) async fn an_attempt_is_kept_with_its_detail(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
@@ -203,7 +203,7 @@ pub(super) async fn news_become_notices_in_order(harness: &dyn Harness) {
     assert!(
         notices
             .iter()
-            .all(|notice| notice.endpoint == made && notice.number > 0)
+            .all(|notice| notice.scope == Scope::Endpoint(made) && notice.number > 0)
     );
     let names: Vec<&str> = notices.iter().map(|notice| notice.name.as_str()).collect();
     assert_eq!(names, news.map(News::name));

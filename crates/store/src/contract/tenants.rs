@@ -19,8 +19,12 @@ pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness
             endpoints: Some(3),
             events_per_month: Some(u64::from(u32::MAX) + 1),
             retention: Some(Span::from_days(7)),
+            payload_retention: Some(Span::from_days(2)),
+            attempt_retention: Some(Span::from_days(3)),
+            in_flight: Some(5),
             ..Limits::default()
         },
+        plan: Some("gold".to_owned()),
         revision: 9,
         ..tenant("acme")
     };
@@ -41,6 +45,7 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
     let change = |name: &str, revision| {
         let changed = Tenant {
             name: name.to_owned(),
+            plan: Some(name.to_owned()),
             created_at: at(77),
             revision,
             ..tenant("acme")

@@ -175,8 +175,9 @@ pub(super) const STAGES: [Stage; 8] = [
                     ("created_at", Long),
                     ("revision", Long),
                     ("deleted", Flag),
+                    ("plan", Text),
                 ],
-                sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted FROM tenants \
+                sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted, plan FROM tenants \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
             },
@@ -421,12 +422,12 @@ pub(super) const STAGES: [Stage; 8] = [
             table: "notices",
             columns: &[
                 ("number", Long),
-                ("endpoint_no", Long),
+                ("scope", Long),
                 ("at", Long),
                 ("name", Text),
                 ("detail", Text),
             ],
-            sql: "SELECT number, endpoint_no, at, name, detail FROM notices WHERE number > ?1 AND number <= ?2",
+            sql: "SELECT number, scope, at, name, detail FROM notices WHERE number > ?1 AND number <= ?2",
             shape: Shape::Same,
         }],
     },

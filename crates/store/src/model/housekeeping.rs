@@ -9,7 +9,7 @@ use posthaste_core::time::{Span, Timestamp};
 use serde_json::{Value, json};
 
 use super::tables::{Owner, ReplayRow, Tables};
-use crate::{Counts, NoticeEntry, Retention, Tidied};
+use crate::{Counts, NoticeEntry, Retention, Scope, Tidied};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -47,7 +47,7 @@ impl Tables {
     pub(super) fn notice(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
         self.notices.push(NoticeEntry {
             number: self.notices.last().map_or(0, |last| last.number) + 1,
-            endpoint,
+            scope: Scope::Endpoint(endpoint),
             at,
             name: news.name().to_owned(),
             detail: detail(news),

@@ -32,8 +32,8 @@ pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<
         return Ok(Insertion::Taken);
     }
     let no = scene.next_no().await?;
-    let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted) \
-         VALUES ($1, $2, $3, $4, $5, $6, 0, false)";
+    let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
+         VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7)";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
     let (id, created_at) = (tenant.id.as_str(), ms(tenant.created_at));
@@ -41,7 +41,15 @@ pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<
         .link
         .execute(
             sql,
-            &[&no, &id, &tenant.name, &policy, &limits, &created_at],
+            &[
+                &no,
+                &id,
+                &tenant.name,
+                &policy,
+                &limits,
+                &created_at,
+                &tenant.plan,
+            ],
         )
         .await?;
     scene.change(Change::Tenant(tenant.id.clone()));
@@ -54,7 +62,7 @@ pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result
     let Some(routes) = scene.tenant(&tenant.id) else {
         return Ok(Replaced::Gone);
     };
-    let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, revision = revision + 1 \
+    let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, revision = revision + 1 \
          WHERE no = $1 AND revision = $2";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
@@ -63,7 +71,14 @@ pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result
         .link
         .execute(
             sql,
-            &[&routes.no, &revision, &tenant.name, &policy, &limits],
+            &[
+                &routes.no,
+                &revision,
+                &tenant.name,
+                &policy,
+                &limits,
+                &tenant.plan,
+            ],
         )
         .await?;
     if changed == 0 {
@@ -111,7 +126,7 @@ pub(super) async fn delete_tenant(
     Ok(Some(deleted))
 }
 
-const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision";
+const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan";
 
 fn read_tenant(row: &Row) -> Result<Tenant, Fault> {
     let policy: Option<&str> = row.get(2);
@@ -122,6 +137,7 @@ fn read_tenant(row: &Row) -> Result<Tenant, Fault> {
         limits: from_json(row.get(3))?,
         created_at: at(row.get(4)),
         revision: row.get::<_, i64>(5) as u64,
+        plan: row.get(6),
     })
 }
 

@@ -1,14 +1,14 @@
-//! Figures and notices.
+//! Figures.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
 
-use super::columns::{Id, at, from_json, most, ms};
+use super::columns::{Id, most, ms};
 use super::directory::live_tenant;
 use super::fault::Fault;
 use super::link::Link;
 use super::tally::EVERYWHERE;
-use crate::{Counts, NoticeEntry};
+use crate::Counts;
 
 /// How much there is: the sum of what each node has counted.
 pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
@@ -69,30 +69,4 @@ pub(super) async fn retrying_since(
         }
     };
     Ok(row.get::<_, i64>(0) as u64)
-}
-
-/// Notices past a number.
-pub(super) async fn notices(
-    link: &Link,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<NoticeEntry>, Fault> {
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let rows = link
-        .query(
-            "SELECT n.number, e.id, n.at, n.name, n.detail FROM notices n \
-             JOIN endpoints e ON e.no = n.endpoint_no WHERE n.number > $1 ORDER BY n.number LIMIT $2",
-            &[&after, &most(limit)],
-        )
-        .await?;
-    let entry = |row: &tokio_postgres::Row| {
-        Ok(NoticeEntry {
-            number: row.get::<_, i64>(0) as u64,
-            endpoint: EndpointId(row.get::<_, Id>(1).0),
-            at: at(row.get(2)),
-            name: row.get(3),
-            detail: from_json(row.get(4))?,
-        })
-    };
-    rows.iter().map(entry).collect()
 }

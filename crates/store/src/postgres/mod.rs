@@ -47,6 +47,7 @@ mod membership;
 mod notice;
 mod open;
 mod operation;
+mod outbox;
 mod partitions;
 mod passes;
 mod pipeline;

@@ -188,10 +188,10 @@ pub(super) const REMEMBER: &str = "INSERT INTO healths AS h (endpoint_no, revisi
 pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
-    INSERT INTO notices (number, endpoint_no, at, name, detail) \
-    SELECT value - cardinality($1::bigint[]) + place, endpoint_no, at, name, detail FROM last, \
+    INSERT INTO notices (number, scope, at, name, detail) \
+    SELECT value - cardinality($1::bigint[]) + place, scope, at, name, detail FROM last, \
     unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
-    WITH ORDINALITY AS n (endpoint_no, at, name, detail, place)";
+    WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
 /// Sends what is to be moved.
 pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {

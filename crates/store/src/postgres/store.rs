@@ -28,7 +28,8 @@ use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
 use super::{
-    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, whose, work,
+    audit, dead, directory, endpoints, figures, lists, outbox, passes, record, replays, tidy,
+    whose, work,
 };
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
@@ -539,7 +540,7 @@ impl Store for PostgresStore {
 
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
         self.read(Pace::Long, async move |link: &Link| {
-            figures::notices(link, after, limit).await
+            outbox::notices(link, after, limit).await
         })
     }
 

@@ -30,8 +30,8 @@ pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite:
     scene
         .conn
         .prepare_cached(
-            "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0)",
+            "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7)",
         )?
         .execute(params![
             no,
@@ -40,6 +40,7 @@ pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite:
             tenant.default_retry_policy.as_ref().map(to_json),
             to_json(&tenant.limits),
             ms(tenant.created_at),
+            tenant.plan,
         ])?;
     let routes = TenantRoutes {
         no,
@@ -58,7 +59,7 @@ pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite
     let changed = scene
         .conn
         .prepare_cached(
-            "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, revision = revision + 1 \
+            "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, plan = ?6, revision = revision + 1 \
              WHERE no = ?1 AND revision = ?2",
         )?
         .execute(params![
@@ -67,6 +68,7 @@ pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite
             tenant.name,
             tenant.default_retry_policy.as_ref().map(to_json),
             to_json(&tenant.limits),
+            tenant.plan,
         ])?;
     if changed == 0 {
         return Ok(Replaced::Outdated);
@@ -107,7 +109,7 @@ pub(super) fn delete_tenant(
     Ok(Some(deleted))
 }
 
-const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision";
+const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan";
 
 fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
     Ok(Tenant {
@@ -117,6 +119,7 @@ fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
         limits: from_json(row.get_ref(3)?.as_str()?)?,
         created_at: at(row.get(4)?),
         revision: row.get::<_, i64>(5)? as u64,
+        plan: row.get(6)?,
     })
 }
 

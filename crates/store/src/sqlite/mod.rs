@@ -29,6 +29,7 @@ mod keys;
 mod lists;
 mod lock;
 mod open;
+mod outbox;
 mod passes;
 mod queue;
 mod reader;

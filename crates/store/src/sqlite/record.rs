@@ -14,8 +14,8 @@ use serde_json::json;
 use super::codes::{Code, RowStatus};
 use super::endpoints::{self, find};
 use super::group::Scene;
-use super::keys::{Key, at, key_of, look_up, most, ms};
-use super::rows::{self, DeliveryRow, endpoint_id, from_json, to_json};
+use super::keys::{Key, key_of, look_up, most, ms};
+use super::rows::{self, DeliveryRow, to_json};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
 
 /// The most notices that are kept.
@@ -147,10 +147,8 @@ fn keep_notice(
         News::Recovered => json!({}),
         News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
     };
-    conn.prepare_cached(
-        "INSERT INTO notices (endpoint_no, at, name, detail) VALUES (?1, ?2, ?3, ?4)",
-    )?
-    .execute(params![endpoint_no, ms(now), news.name(), to_json(&detail)])?;
+    conn.prepare_cached("INSERT INTO notices (scope, at, name, detail) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![endpoint_no, ms(now), news.name(), to_json(&detail)])?;
     conn.prepare_cached("DELETE FROM notices WHERE number <= ?1")?
         .execute([conn.last_insert_rowid() - MAX_NOTICES])?;
     Ok(())
@@ -246,27 +244,4 @@ pub(super) fn sweep(
         ended += 1;
     }
     Ok(Swept { ended, more })
-}
-
-/// Notices past a number.
-pub(super) fn notices(
-    conn: &Connection,
-    after: u64,
-    limit: usize,
-) -> rusqlite::Result<Vec<crate::NoticeEntry>> {
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
-    conn.prepare_cached(
-        "SELECT n.number, e.id, n.at, n.name, n.detail FROM notices n \
-         JOIN endpoints e ON e.no = n.endpoint_no WHERE n.number > ?1 ORDER BY n.number LIMIT ?2",
-    )?
-    .query_map((after, most(limit)), |row| {
-        Ok(crate::NoticeEntry {
-            number: row.get::<_, i64>(0)? as u64,
-            endpoint: endpoint_id(row, 1)?,
-            at: at(row.get(2)?),
-            name: row.get(3)?,
-            detail: from_json(row.get_ref(4)?.as_str()?)?,
-        })
-    })?
-    .collect()
 }

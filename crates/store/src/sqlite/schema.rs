@@ -11,7 +11,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The steps from an empty file to today's format. Published steps never change.
-pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, PEOPLE];
+pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, PEOPLE, NIGHT];
 
 /// The newest format this program knows.
 pub(super) const FORMAT: u32 = STEPS.len() as u32;
@@ -33,6 +33,9 @@ pub(super) mod meta {
     /// When writing was last tried out.
     pub(crate) const PROBED_AT: &str = "probed_at";
 }
+
+/// What it takes to run it at night.
+const NIGHT: &str = include_str!("fourth.sql");
 
 /// How an endpoint wants to be signed for and called with.
 const CREDENTIALS: &str = "

@@ -30,8 +30,8 @@ use super::routes::Routes;
 use super::schema::meta;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, whose,
-    work,
+    accept, audit, dead, directory, endpoints, events, lists, outbox, passes, record, replays,
+    tidy, whose, work,
 };
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
@@ -525,7 +525,7 @@ impl Store for SqliteStore {
     }
 
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        self.read(Pace::Long, move |conn| record::notices(conn, after, limit))
+        self.read(Pace::Long, move |conn| outbox::notices(conn, after, limit))
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {

@@ -26,6 +26,7 @@ const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 fn make(node: &Node, endpoint: EndpointId) {
     let tenant = Tenant {
+        plan: None,
         id: "acme".parse().expect("a name"),
         name: "Acme".to_owned(),
         default_retry_policy: None,

@@ -83,6 +83,7 @@ pub(crate) fn acme() -> TenantId {
 
 fn tenant() -> Tenant {
     Tenant {
+        plan: None,
         id: acme(),
         name: "Acme".to_owned(),
         default_retry_policy: None,

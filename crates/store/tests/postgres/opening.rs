@@ -60,7 +60,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     drop(node(&database, 1));
     assert_eq!(
         database.run("SELECT value FROM meta WHERE name = 'format'"),
-        ["2"]
+        ["3"]
     );
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
     let on_the_day = "SELECT count(*) FROM pg_indexes WHERE tablename = 'ended_20200101' \

@@ -88,6 +88,7 @@ impl Given {
 
     pub(crate) fn add_tenant(&self, name: &str, retention: Option<Span>) {
         let tenant = Tenant {
+            plan: None,
             id: id(name),
             name: name.to_owned(),
             default_retry_policy: None,

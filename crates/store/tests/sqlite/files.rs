@@ -85,6 +85,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     run(given.store.close()).unwrap();
     // As the first format was: endpoints had neither style nor credentials.
     let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.execute_batch(
         "ALTER TABLE endpoints DROP COLUMN signature_style;
@@ -117,6 +118,16 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     assert_eq!(read.sealed_credentials, b"sealed");
 }
 
+/// Takes away what the fourth format added.
+const WITHOUT_NIGHT: &str = "
+    ALTER TABLE tenants DROP COLUMN plan;
+    ALTER TABLE notices RENAME COLUMN scope TO endpoint_no;
+    DROP TABLE figures;
+    DROP TABLE alerts;
+    DROP TABLE failures;
+    DROP TABLE letters;
+    DELETE FROM meta WHERE name = 'told';";
+
 /// Takes away what the third format added.
 const WITHOUT_PEOPLE: &str =
     "DROP TABLE passes; DROP TABLE audit; DROP INDEX dead_by_kind; DROP INDEX troubled;";
@@ -138,6 +149,7 @@ fn the_second_format_gains_what_a_new_file_has() {
     run(given.store.close()).unwrap();
     let new = layout(&given.path());
     let conn = rusqlite::Connection::open(given.path()).unwrap();
+    conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.pragma_update(None, "user_version", 2).unwrap();
     drop(conn);

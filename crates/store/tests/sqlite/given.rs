@@ -142,6 +142,7 @@ pub(crate) fn id(tenant: &str) -> TenantId {
 
 pub(crate) fn tenant(name: &str) -> Tenant {
     Tenant {
+        plan: None,
         id: id(name),
         name: name.to_owned(),
         default_retry_policy: None,

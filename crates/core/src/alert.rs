@@ -1,0 +1,106 @@
+//! What can be wrong.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AlertName {
+    /// Too many attempts are repetitions.
+    RetryRatio,
+    /// Too many deliveries are given up.
+    DeadLetterRatio,
+    /// A success takes too many attempts.
+    AttemptsPerSuccess,
+    /// Too few second attempts succeed.
+    SecondAttemptSuccessRatio,
+    /// Too many deliveries have been in retry for longer than a day.
+    RetryingOver24h,
+    /// Many deliveries were given up lately.
+    DeadLettersGrowing,
+    /// An endpoint's breaker has tripped.
+    BreakerTripped,
+    /// An endpoint will be disabled if this goes on.
+    DisableWarning,
+    /// An endpoint was disabled because it kept failing.
+    EndpointDisabled,
+    /// Something that could be sent has been waiting for too long.
+    QueueAge,
+    /// The store takes long to write.
+    StoreSlow,
+    /// The store has little room left.
+    StoreNearlyFull,
+    /// Notices cannot be told.
+    NoticesStuck,
+}
+
+impl AlertName {
+    /// Every name.
+    pub const ALL: [AlertName; 13] = [
+        AlertName::RetryRatio,
+        AlertName::DeadLetterRatio,
+        AlertName::AttemptsPerSuccess,
+        AlertName::SecondAttemptSuccessRatio,
+        AlertName::RetryingOver24h,
+        AlertName::DeadLettersGrowing,
+        AlertName::BreakerTripped,
+        AlertName::DisableWarning,
+        AlertName::EndpointDisabled,
+        AlertName::QueueAge,
+        AlertName::StoreSlow,
+        AlertName::StoreNearlyFull,
+        AlertName::NoticesStuck,
+    ];
+
+    /// As the API writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AlertName::RetryRatio => "retry_ratio",
+            AlertName::DeadLetterRatio => "dead_letter_ratio",
+            AlertName::AttemptsPerSuccess => "attempts_per_success",
+            AlertName::SecondAttemptSuccessRatio => "second_attempt_success_ratio",
+            AlertName::RetryingOver24h => "retrying_over_24h",
+            AlertName::DeadLettersGrowing => "dead_letters_growing",
+            AlertName::BreakerTripped => "breaker_tripped",
+            AlertName::DisableWarning => "disable_warning",
+            AlertName::EndpointDisabled => "endpoint_disabled",
+            AlertName::QueueAge => "queue_age",
+            AlertName::StoreSlow => "store_slow",
+            AlertName::StoreNearlyFull => "store_nearly_full",
+            AlertName::NoticesStuck => "notices_stuck",
+        }
+    }
+}
+
+impl fmt::Display for AlertName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no alert of this name")]
+pub struct UnknownAlert;
+
+impl FromStr for AlertName {
+    type Err = UnknownAlert;
+
+    fn from_str(text: &str) -> Result<AlertName, UnknownAlert> {
+        let named = AlertName::ALL.into_iter().find(|name| name.name() == text);
+        named.ok_or(UnknownAlert)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for name in AlertName::ALL {
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        assert_eq!("breaker".parse::<AlertName>(), Err(UnknownAlert));
+    }
+}

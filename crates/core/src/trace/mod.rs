@@ -1,0 +1,243 @@
+//! Whose trace an event belongs to: W3C Trace Context.
+//!
+//! A producer that traces its work names the trace in two headers, `traceparent` and `tracestate`. What
+//! they say is kept with the event and told to the receiver, so that one trace leads from the producer's
+//! request to the receiver's. It promises:
+//!
+//! - what is written is version 00 of the standard; what is read may be any later one;
+//! - what does not follow the standard is ignored: a `traceparent` that is wrong takes its `tracestate`
+//!   with it, a `tracestate` that is wrong goes alone;
+//! - it is small: at most [`MAX_STATE_CHARS`] in [`MAX_STATE_MEMBERS`].
+
+mod state;
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+pub use state::{MAX_STATE_CHARS, MAX_STATE_MEMBERS, TraceState};
+
+use crate::dice::Dice;
+
+/// How long version 00 of a `traceparent` is, and the part of a later one that we understand.
+const PARENT_CHARS: usize = 55;
+/// The version that no `traceparent` has.
+const FORBIDDEN_VERSION: u8 = 0xff;
+
+/// Names a trace. Never all zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TraceId([u8; 16]);
+
+/// Names a span of a trace. Never all zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpanId([u8; 8]);
+
+/// What is said of a trace besides its name. Bits that the standard does not name are not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceFlags(u8);
+
+impl TraceId {
+    /// The trace with these bytes, unless they are all zero.
+    pub fn new(bytes: [u8; 16]) -> Option<TraceId> {
+        (bytes != [0; 16]).then_some(TraceId(bytes))
+    }
+
+    /// A trace of its own.
+    pub fn throw(dice: &mut Dice) -> TraceId {
+        loop {
+            let bits = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
+            if let Some(id) = TraceId::new(bits.to_be_bytes()) {
+                return id;
+            }
+        }
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl SpanId {
+    /// The span with these bytes, unless they are all zero.
+    pub fn new(bytes: [u8; 8]) -> Option<SpanId> {
+        (bytes != [0; 8]).then_some(SpanId(bytes))
+    }
+
+    /// A span of its own.
+    pub fn throw(dice: &mut Dice) -> SpanId {
+        loop {
+            if let Some(id) = SpanId::new(dice.bits().to_be_bytes()) {
+                return id;
+            }
+        }
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
+}
+
+impl TraceFlags {
+    /// Somebody may want to see this trace.
+    const SAMPLED: u8 = 0x01;
+    /// The trace's id was drawn by lot, all of it that counts.
+    const RANDOM: u8 = 0x02;
+
+    /// The flags of a trace that begins here, with an id from [`TraceId::throw`].
+    pub fn of_our_own(sampled: bool) -> TraceFlags {
+        let sampled = if sampled { Self::SAMPLED } else { 0 };
+        TraceFlags(sampled | Self::RANDOM)
+    }
+
+    fn known(bits: u8) -> TraceFlags {
+        TraceFlags(bits & (Self::SAMPLED | Self::RANDOM))
+    }
+
+    /// Whether whoever began the trace records it.
+    pub fn is_sampled(self) -> bool {
+        self.0 & Self::SAMPLED != 0
+    }
+
+    /// As they are written.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+}
+
+/// The place of a request in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span that caused the request.
+    pub parent_id: SpanId,
+    /// What is said of the trace.
+    pub flags: TraceFlags,
+    /// What tracing systems keep for themselves; empty if there is nothing.
+    pub state: TraceState,
+}
+
+impl TraceContext {
+    /// Reads the two headers; `states` are the values of `tracestate`, of which there may be several.
+    pub fn read<'a>(
+        parent: &str,
+        states: impl IntoIterator<Item = &'a str>,
+    ) -> Option<TraceContext> {
+        let (trace_id, parent_id, flags) = read_parent(parent)?;
+        Some(TraceContext {
+            trace_id,
+            parent_id,
+            flags,
+            state: TraceState::read(states).unwrap_or_default(),
+        })
+    }
+
+    /// The same trace, seen from one of its spans.
+    pub fn within(&self, span: SpanId) -> TraceContext {
+        TraceContext {
+            parent_id: span,
+            ..self.clone()
+        }
+    }
+
+    /// What `traceparent` says.
+    pub fn traceparent(&self) -> String {
+        let (trace, parent) = (self.trace_id, self.parent_id);
+        format!("00-{trace}-{parent}-{:02x}", self.flags.0)
+    }
+}
+
+/// The form in which it is stored: `traceparent`, and `tracestate` after a blank if there is one.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.traceparent())?;
+        if !self.state.is_empty() {
+            write!(f, " {}", self.state.as_str())?;
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no stored trace context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a trace context")]
+pub struct NoTraceContext;
+
+impl FromStr for TraceContext {
+    type Err = NoTraceContext;
+
+    fn from_str(text: &str) -> Result<TraceContext, NoTraceContext> {
+        let (parent, state) = text.split_once(' ').unwrap_or((text, ""));
+        TraceContext::read(parent, [state]).ok_or(NoTraceContext)
+    }
+}
+
+fn read_parent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
+    let bytes = text.as_bytes();
+    let known = bytes.get(..PARENT_CHARS)?;
+    let [version] = unhex(&known[..2])?;
+    let ends_well = match version {
+        FORBIDDEN_VERSION => false,
+        0 => bytes.len() == PARENT_CHARS,
+        // A later version may say more, after another dash.
+        _ => matches!(bytes.get(PARENT_CHARS), None | Some(b'-')),
+    };
+    let dashed = [2, 35, 52].iter().all(|place| known[*place] == b'-');
+    if !ends_well || !dashed {
+        return None;
+    }
+    let [flags] = unhex(&known[53..55])?;
+    Some((
+        TraceId::new(unhex(&known[3..35])?)?,
+        SpanId::new(unhex(&known[36..52])?)?,
+        TraceFlags::known(flags),
+    ))
+}
+
+/// Bytes from hexadecimal digits, of which letters are lower-case.
+fn unhex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    (digits.len() == 2 * N).then_some(bytes)
+}
+
+fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! What tracing systems keep for themselves in a trace.
+
+use std::fmt;
+
+/// How long a `tracestate` may be. A longer one loses members, as the standard says which.
+pub const MAX_STATE_CHARS: usize = 512;
+/// How many members a `tracestate` may have. One with more is not valid.
+pub const MAX_STATE_MEMBERS: usize = 32;
+/// Members longer than this are the first to go.
+const LONG_MEMBER_CHARS: usize = 128;
+/// The longest name of a member, and the longest value.
+const MAX_PART_CHARS: usize = 256;
+
+/// The members of a `tracestate`: `name=value`, separated by commas. Its debug form shows none of them,
+/// in which systems put what they like.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct TraceState(Box<str>);
+
+impl TraceState {
+    /// Reads the values of the header, in their order.
+    pub(super) fn read<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<TraceState> {
+        let mut members: Vec<&str> = Vec::new();
+        for value in values {
+            for member in value.split(',') {
+                let member = member.trim_matches([' ', '\t']);
+                // Some write a comma too many, and the standard bears it.
+                if member.is_empty() {
+                    continue;
+                }
+                let name = name_of(member)?;
+                let twice = members.iter().any(|other| name_of(other) == Some(name));
+                if twice || members.len() == MAX_STATE_MEMBERS {
+                    return None;
+                }
+                members.push(member);
+            }
+        }
+        shorten(&mut members);
+        Some(TraceState(members.join(",").into()))
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for TraceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members = self.0.split(',').filter(|member| !member.is_empty());
+        f.debug_struct("TraceState")
+            .field("members", &members.count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes members away until the rest is short enough: long ones first, then the last.
+fn shorten(members: &mut Vec<&str>) {
+    let chars = |members: &[&str]| members.iter().map(|it| it.len() + 1).sum::<usize>();
+    while chars(members) > MAX_STATE_CHARS + 1 {
+        let is_long = |member: &&str| member.len() > LONG_MEMBER_CHARS;
+        let place = members.iter().rposition(is_long);
+        members.remove(place.unwrap_or(members.len() - 1));
+    }
+}
+
+/// The name of a member, if the member is one.
+fn name_of(member: &str) -> Option<&str> {
+    let (name, value) = member.split_once('=')?;
+    (is_name(name) && is_value(value)).then_some(name)
+}
+
+fn is_name(name: &str) -> bool {
+    let begins = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let goes_on = |byte: u8| begins(byte) || b"_-*/@".contains(&byte);
+    name.len() <= MAX_PART_CHARS
+        && name.bytes().next().is_some_and(begins)
+        && name.bytes().all(goes_on)
+}
+
+fn is_value(value: &str) -> bool {
+    let visible = |byte: u8| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'=';
+    (1..=MAX_PART_CHARS).contains(&value.len())
+        && value.bytes().all(visible)
+        && !value.ends_with(' ')
+}

@@ -1,0 +1,57 @@
+-- What it takes to run it at night: figures by time, alerts, notices and letters, plans, usage, and what is kept for how
+-- long. A scope is one number: 0 is everything, else the number of a tenant or of an endpoint.
+
+-- Tenants: the plan they are on.
+ALTER TABLE tenants ADD COLUMN plan text;
+
+-- Notices may be about anything, not only about endpoints.
+ALTER TABLE notices RENAME COLUMN endpoint_no TO scope;
+
+-- Figures: what happened, by time. Written by flushes, so never in the way of an event.
+CREATE TABLE figures (
+    scope bigint NOT NULL,
+    width smallint NOT NULL,
+    bucket bigint NOT NULL,
+    attempts bigint NOT NULL,
+    retries bigint NOT NULL,
+    second_attempts bigint NOT NULL,
+    second_successes bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    latency_micros bigint NOT NULL,
+    slowest_micros bigint NOT NULL,
+    PRIMARY KEY (scope, width, bucket)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX figures_by_age ON figures (width, bucket);
+
+-- Alerts: of one name about one scope, at most one is open.
+CREATE TABLE alerts (
+    id uuid PRIMARY KEY,
+    name text NOT NULL,
+    scope bigint NOT NULL,
+    raised_at bigint NOT NULL,
+    resolved_at bigint,
+    detail text NOT NULL
+);
+CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NULL;
+
+-- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
+-- the herald has come.
+CREATE TABLE failures (
+    endpoint_no bigint PRIMARY KEY,
+    count bigint NOT NULL,
+    first_at bigint NOT NULL,
+    last_at bigint NOT NULL,
+    detail text NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE letters (
+    recipient text COLLATE "C" PRIMARY KEY,
+    revision bigint NOT NULL,
+    first_at bigint NOT NULL,
+    due_at bigint NOT NULL,
+    tries integer NOT NULL,
+    omitted bigint NOT NULL,
+    lines text NOT NULL
+);
+CREATE INDEX letters_due ON letters (due_at);
+INSERT INTO meta (name, value) VALUES ('told', 0);
