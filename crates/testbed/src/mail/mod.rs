@@ -95,7 +95,9 @@ impl Arrived {
     /// The header of this name. Panics if there is not exactly one.
     pub fn header(&self, name: &str) -> &str {
         let mut found = self.headers.iter();
-        let mut found = found.by_ref().filter(|(own, _)| own.eq_ignore_ascii_case(name));
+        let mut found = found
+            .by_ref()
+            .filter(|(own, _)| own.eq_ignore_ascii_case(name));
         let (_, value) = found.next().unwrap_or_else(|| panic!("no {name}"));
         assert!(found.next().is_none(), "{name} is there twice");
         value
