@@ -99,6 +99,12 @@ pub const SETTINGS: &[Setting] = &[
     plain("breaker.exhausted_deliveries", Count),
     plain("breaker.first_wait", Text),
     plain("breaker.longest_wait", Text),
+    plain("mail.server", Text),
+    plain("mail.password", Text),
+    plain("mail.tls", Text),
+    plain("mail.from", Text),
+    plain("mail.to", List),
+    plain("mail.every", Text),
     flagged("log.format", Text),
     flagged("log.level", Text),
 ];
