@@ -39,7 +39,6 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
     let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
-        plan: None,
         id: "acme".parse().expect("an id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
@@ -55,6 +54,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,
             payload: Bytes::from(vec![number as u8; 100]),
+            trace: None,
         }),
         idempotency: None,
         deliver_at: None,

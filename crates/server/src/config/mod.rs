@@ -29,6 +29,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
@@ -74,6 +75,8 @@ pub struct Config {
     pub admin_key: Option<Secret>,
     /// What secrets are sealed with.
     pub master_key: MasterKey,
+    /// Proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// Where webhooks may go.
     pub egress: EgressRules,
     /// Certificate authorities that are believed beside the public ones.
@@ -218,6 +221,7 @@ impl Default for Config {
             store_connections: 3,
             admin_key: None,
             master_key: MasterKey::BesideStore,
+            trusted_proxies: Vec::new(),
             egress: EgressRules::default(),
             ca_bundle: None,
             egress_proxy: None,
@@ -374,6 +378,7 @@ impl Config {
                 burst: limits.request_burst,
             },
             admin_keys: admin_key.map(|key| hash_key(key.reveal())).collect(),
+            trusted_proxies: self.trusted_proxies.clone(),
             egress_rules: self.egress.clone(),
             public_url: self.dashboard.public_url.clone(),
             limits: DefaultLimits {

@@ -72,6 +72,8 @@ impl Config {
         let admin_key = parsed(&mut fields, "admin_key", read_admin_key);
         self.admin_key = admin_key.or(self.admin_key.take());
         set(&mut self.master_key, read_master_key(&mut fields, origin));
+        let proxies = read_items(&mut fields, "trusted_proxy", MAX_NETWORKS, network);
+        set(&mut self.trusted_proxies, proxies);
         let egress = &mut self.egress;
         let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, network);
         set(&mut egress.allow_networks, allowed);

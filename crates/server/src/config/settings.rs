@@ -60,6 +60,7 @@ pub const SETTINGS: &[Setting] = &[
     flagged("admin_key", Text),
     plain("master_key", Text),
     flagged("master_key_file", Text),
+    plain("trusted_proxy", List),
     flagged("allow_network", List),
     plain("deny_network", List),
     plain("allow_port", List),

@@ -22,6 +22,10 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ),
     ("master_key_file", ["a.key", "b.key", "c.key"]),
     (
+        "trusted_proxy",
+        ["10.0.0.0/8", "127.0.0.0/8,::1", "10.1.2.3"],
+    ),
+    (
         "allow_network",
         ["10.0.0.0/8", "127.0.0.0/8,::1", "10.1.2.3"],
     ),
