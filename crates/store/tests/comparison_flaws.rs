@@ -22,6 +22,7 @@ const SEEDS: u64 = 30;
 enum Flaw {
     ForgetsIdempotencyKeys,
     ForgetsDeliverAt,
+    ForgetsTraces,
     RoutesTestsToEverybody,
     HandsNothingOver,
     NeverSaysBlocked,
@@ -51,6 +52,7 @@ enum Flaw {
 const FLAWS: [Flaw; 26] = [
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
+    Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
     Flaw::HandsNothingOver,
     Flaw::NeverSaysBlocked,
@@ -178,6 +180,10 @@ impl Store for Flawed {
             }
             if self.has(Flaw::ForgetsDeliverAt) {
                 event.deliver_at = None;
+            }
+            if self.has(Flaw::ForgetsTraces) {
+                let content = Arc::make_mut(&mut event.content);
+                content.trace = None;
             }
             if self.has(Flaw::RoutesTestsToEverybody) {
                 event.only = None;
