@@ -49,7 +49,7 @@ enum Flaw {
     ForgetsAtARestart,
 }
 
-const FLAWS: [Flaw; 26] = [
+const FLAWS: [Flaw; 27] = [
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
     Flaw::ForgetsTraces,
