@@ -157,7 +157,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// Everything, in the order in which one thing refers to another.
-pub(super) const STAGES: [Stage; 8] = [
+pub(super) const STAGES: [Stage; 10] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -432,6 +432,48 @@ pub(super) const STAGES: [Stage; 8] = [
         }],
     },
     Stage {
+        name: "failures",
+        table: "failures",
+        key: "rowid",
+        weight: "1",
+        parts: &[Part {
+            table: "failures",
+            columns: &[
+                ("endpoint_no", Long),
+                ("reason", Small),
+                ("kind", Small),
+                ("count", Long),
+                ("first_at", Long),
+                ("last_at", Long),
+                ("example", Id),
+            ],
+            sql: "SELECT endpoint_no, reason, kind, count, first_at, last_at, example FROM failures \
+                  WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "letters",
+        table: "letters",
+        key: "rowid",
+        weight: "length(lines)",
+        parts: &[Part {
+            table: "letters",
+            columns: &[
+                ("recipient", Text),
+                ("revision", Long),
+                ("first_at", Long),
+                ("due_at", Long),
+                ("tries", Int),
+                ("omitted", Long),
+                ("lines", Text),
+            ],
+            sql: "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters \
+                  WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
         name: "audit entries",
         table: "audit",
         key: "no",
@@ -468,7 +510,7 @@ const KEYS: &[(&str, Kind)] = &[
 ];
 
 /// What is counted on both sides: what it is, in the file, in the database.
-pub(super) const COUNTED: [(&str, &str, &str); 15] = [
+pub(super) const COUNTED: [(&str, &str, &str); 17] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -538,6 +580,16 @@ pub(super) const COUNTED: [(&str, &str, &str); 15] = [
         "notices",
         "SELECT count(*) FROM notices",
         "SELECT count(*) FROM notices",
+    ),
+    (
+        "failures",
+        "SELECT coalesce(sum(count), 0) FROM failures",
+        "SELECT coalesce(sum(count), 0)::bigint FROM failures",
+    ),
+    (
+        "letters",
+        "SELECT count(*) FROM letters",
+        "SELECT count(*) FROM letters",
     ),
     (
         "audit entries",

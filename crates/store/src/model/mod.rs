@@ -11,6 +11,7 @@ mod deliveries;
 mod directory;
 mod events;
 mod housekeeping;
+mod outbox;
 mod people;
 mod replays;
 mod tables;
@@ -32,9 +33,8 @@ use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
     Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
     EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    NoticeEntry, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
-    Written,
+    Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
+    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 use tables::Tables;
 
@@ -390,10 +390,6 @@ impl Store for ModelStore {
         limit: usize,
     ) -> Answer<u64> {
         answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
-    }
-
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        answer(self.read(|tables| tables.notices(after, limit)))
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {

@@ -12,6 +12,8 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 
+use crate::failures::Failures;
+use crate::outbox::KeptLetter;
 use crate::{
     AcceptedDelivery, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry, Page,
     PageRequest, Pass, Replay, StoreSettings, Tenant,
@@ -98,6 +100,12 @@ pub(super) struct Tables {
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
     pub(super) notices: Vec<NoticeEntry>,
+    pub(super) last_notice: u64,
+    /// People have been told of notices up to this number.
+    pub(super) told: u64,
+    /// What failed and became no notice yet.
+    pub(super) failures: Failures<EndpointId>,
+    pub(super) letters: BTreeMap<String, KeptLetter>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -118,6 +126,10 @@ impl Tables {
             deliveries: BTreeMap::new(),
             replays: BTreeMap::new(),
             notices: Vec::new(),
+            last_notice: 0,
+            told: 0,
+            failures: Failures::default(),
+            letters: BTreeMap::new(),
             tidied_to: None,
         }
     }

@@ -182,6 +182,28 @@ pub(super) enum Operation {
         until: Option<Timestamp>,
         limit: usize,
     },
+    Gather {
+        before: Timestamp,
+        limit: usize,
+    },
+    Tell {
+        now: Timestamp,
+        /// Whether it goes on from where people were told last.
+        current: bool,
+        recipients: Vec<u64>,
+        due_at: Timestamp,
+    },
+    ClaimLetters {
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    },
+    SettleLetter {
+        recipient: u64,
+        revision: u64,
+        outcome: u64,
+        at: Timestamp,
+    },
     Reopen,
 }
 
@@ -470,6 +492,36 @@ impl Script {
         }
     }
 
+    fn on_the_outbox(&mut self) -> Operation {
+        let now = self.tick();
+        match self.dice.between(0, 9) {
+            0..=2 => Operation::Gather {
+                before: self.some_time(),
+                limit: self.limit(),
+            },
+            3..=5 => {
+                let count = self.dice.between(0, 5);
+                Operation::Tell {
+                    now,
+                    current: self.dice.chance(4, 5),
+                    recipients: (0..count).map(|_| self.dice.between(0, 2)).collect(),
+                    due_at: self.some_time(),
+                }
+            }
+            6 | 7 => Operation::ClaimLetters {
+                now: self.some_time(),
+                until: self.some_time(),
+                limit: self.dice.between(1, 3) as usize,
+            },
+            8.. => Operation::SettleLetter {
+                recipient: self.dice.between(0, 2),
+                revision: self.dice.between(0, 12),
+                outcome: self.dice.between(0, 2),
+                at: self.some_time(),
+            },
+        }
+    }
+
     /// The next operation, given what has been heard of.
     pub(super) fn next(&mut self, names: &Names) -> Operation {
         let delivery = self.delivery(names);
@@ -513,6 +565,7 @@ impl Script {
             },
             (92, _) => Operation::Reopen,
             (93..=94, _) => self.on_the_audit(),
+            (95..=96, _) => self.on_the_outbox(),
             (_, _) => self.accept(),
         }
     }
