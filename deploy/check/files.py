@@ -179,6 +179,17 @@ def check_versions():
         wrong("Chart.yaml", f"is for {chart['appVersion']}; this is {version}")
 
 
+def check_context():
+    """Nothing that is compiled in lies outside what the image is built from."""
+    ignored = read("deploy/container/Containerfile.dockerignore").splitlines()
+    given = [line[1:] for line in ignored if line.startswith("!")]
+    for source in (ROOT / "crates").glob("*/src/**/*.rs"):
+        for path in re.findall(r'include_(?:str|bytes)!\(\s*"([^"]+)"', source.read_text(encoding="utf-8")):
+            included = (source.parent / path).resolve().relative_to(ROOT)
+            if included.parts[0] not in given:
+                wrong("Containerfile", f"{included} is needed by {source.relative_to(ROOT)}, and is not copied")
+
+
 def check_unit():
     unit = read("deploy/systemd/posthaste.service")
     stop = int(re.search(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)[1])
@@ -332,6 +343,7 @@ def main():
     check_dashboard(known, work)
     check_compose()
     check_versions()
+    check_context()
     check_unit()
     check_runbook(known, runbook, text)
     check_chart(work)
