@@ -22,6 +22,7 @@ const SEEDS: u64 = 30;
 enum Flaw {
     ForgetsIdempotencyKeys,
     ForgetsDeliverAt,
+    ForgetsTraces,
     RoutesTestsToEverybody,
     HandsNothingOver,
     NeverSaysBlocked,
@@ -51,9 +52,10 @@ enum Flaw {
     LosesWhatCameSince,
 }
 
-const FLAWS: [Flaw; 29] = [
+const FLAWS: &[Flaw] = &[
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
+    Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
     Flaw::HandsNothingOver,
     Flaw::NeverSaysBlocked,
@@ -85,7 +87,7 @@ const FLAWS: [Flaw; 29] = [
 
 #[test]
 fn every_flaw_is_found() {
-    for flaw in FLAWS {
+    for &flaw in FLAWS {
         let finds = |seed: &u64| compare(*seed, &FlawedHarness::new(flaw)).is_err();
         assert!(
             (0..SEEDS).any(|seed| finds(&seed)),
@@ -216,6 +218,10 @@ impl Store for Flawed {
             }
             if self.has(Flaw::ForgetsDeliverAt) {
                 event.deliver_at = None;
+            }
+            if self.has(Flaw::ForgetsTraces) {
+                let content = Arc::make_mut(&mut event.content);
+                content.trace = None;
             }
             if self.has(Flaw::RoutesTestsToEverybody) {
                 event.only = None;

@@ -97,6 +97,7 @@ macro_rules! every_case {
                 a_change_of_patterns_holds_for_the_next_event
                 a_test_goes_to_its_endpoint_only
                 an_event_comes_back_byte_for_byte
+                a_trace_stays_with_its_event
                 nothing_is_accepted_for_a_tenant_that_is_not_there
                 a_batch_is_all_or_nothing
                 the_same_key_makes_one_event

@@ -271,11 +271,12 @@ pub(super) const STAGES: [Stage; 10] = [
                     ("type", Text),
                     ("content_type", Text),
                     ("idempotency_key", Text),
+                    ("trace", Text),
                     ("payload", Bytes),
                     ("deliveries", Bytes),
                 ],
                 sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
-                      idempotency_key, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                      idempotency_key, trace, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
                 shape: Shape::AcceptedWith,
             },
             Part {

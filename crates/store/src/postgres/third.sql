@@ -58,3 +58,6 @@ CREATE TABLE letters (
 );
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
+
+-- Events: whose trace they belong to, as the standard writes it.
+ALTER TABLE events ADD COLUMN trace text;

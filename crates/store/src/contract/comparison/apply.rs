@@ -15,7 +15,8 @@ use super::names::DeliveryName;
 use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
-    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
+    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
+    tenant, trace,
 };
 use crate::{
     AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
@@ -549,6 +550,8 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
             event_type: kind(draft.event_type),
             content_type: None,
             payload: Bytes::from(payload),
+            // Some belong to a trace, and some of those say more.
+            trace: draft.ordering.map(|number| trace(number + 1, number == 2)),
         }),
         deliver_at: draft.deliver_at,
         ordering: draft.ordering.map(OrderingKey),
