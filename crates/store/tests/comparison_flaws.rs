@@ -172,7 +172,7 @@ impl Outbox for Flawed {
 
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
         let before = match self.has(Flaw::GathersTooEarly) {
-            true => before.after(Span::from_secs(1)),
+            true => before.after(Span::from_hours(2)),
             false => before,
         };
         self.inner.gather_failures(now, before, limit)
