@@ -9,7 +9,7 @@ use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_core::time::{Span, Timestamp};
-use serde_json::Value;
+use serde_json::json;
 
 use super::names::DeliveryName;
 use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
@@ -19,9 +19,9 @@ use crate::contract::given::{
     tenant, trace,
 };
 use crate::{
-    AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Idempotency, Ingest, LetterLine, Limits, Named, NewEvent, Posted, ReplayFilter,
-    ReplayScope, ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
+    Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
+    Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
 };
 
 /// Rounds of tidying that certainly look at everything.
@@ -213,6 +213,26 @@ impl Side<'_> {
                 };
                 self.tell(&store.finish_audit(entry, outcome).await)
             }
+            Operation::RaiseAlert {
+                now,
+                alert,
+                name,
+                scope,
+            } => {
+                let alert = Alert {
+                    id: alert,
+                    name,
+                    scope,
+                    tenant: None,
+                    raised_at: now,
+                    resolved_at: None,
+                    detail: json!({ "value": 0.5 }),
+                };
+                self.tell(&store.raise_alert(now, alert).await)
+            }
+            Operation::ResolveAlert { now, alert } => {
+                self.tell(&store.resolve_alert(now, alert).await)
+            }
             Operation::ListAudit {
                 tenant,
                 since,
@@ -231,69 +251,12 @@ impl Side<'_> {
                 self.tell(&told)
             }
             Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
-            Operation::Gather { before, limit } => {
-                let gathered = store.gather_failures(at(0), before, limit).await;
-                self.tell(&(gathered, store.notices(0, usize::MAX >> 2).await))
-            }
-            Operation::Tell {
-                now,
-                current,
-                recipients,
-                due_at,
-            } => self.tell_people(now, current, &recipients, due_at).await,
-            Operation::ClaimLetters { now, until, limit } => {
-                self.tell(&store.claim_letters(now, until, limit).await)
-            }
-            Operation::SettleLetter {
-                recipient,
-                revision,
-                outcome,
-                at,
-            } => {
-                let posted = match outcome {
-                    0 => Posted::Dropped,
-                    1 => Posted::Later { at },
-                    2.. => Posted::Sent { quiet_until: at },
-                };
-                let settled = store.settle_letter(address(recipient), revision, posted);
-                self.tell(&settled.await)
-            }
+            Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
                 self.reopen().await;
                 String::new()
             }
         }
-    }
-
-    /// Tells half of what nobody was told of.
-    async fn tell_people(
-        &self,
-        now: Timestamp,
-        current: bool,
-        recipients: &[u64],
-        due_at: Timestamp,
-    ) -> String {
-        let told = self.store.told().await.expect("it reads");
-        let notices = self.store.notices(told, usize::MAX >> 2).await;
-        let notices = notices.expect("it reads");
-        let up_to = notices.get(notices.len() / 2).map_or(told, |it| it.number);
-        let lines = recipients.iter().enumerate().map(|(place, recipient)| {
-            let line = LetterLine {
-                at: now,
-                name: format!("line {place}"),
-                tenant: None,
-                endpoint: None,
-                endpoint_url: None,
-                detail: Value::from(up_to),
-            };
-            (address(*recipient), line)
-        });
-        let from = if current { told } else { told + 1 };
-        let moved = self
-            .store
-            .tell(now, from, up_to.max(from), lines.collect(), due_at)
-            .await;
-        self.tell(&(moved, self.store.told().await))
     }
 
     fn named(&self, name: DeliveryName) -> DeliveryId {
@@ -505,10 +468,6 @@ impl Side<'_> {
         }
         format!("{removed} removed")
     }
-}
-
-fn address(number: u64) -> String {
-    format!("{number}@example.com")
 }
 
 fn a_tenant(name: &str, revision: u64, own_policy: bool, retention: Option<u64>) -> Tenant {

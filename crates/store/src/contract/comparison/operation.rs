@@ -1,14 +1,16 @@
 //! What can be done to a store, made up from dice.
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{AuditId, EndpointId, first_moment, id_of};
+use posthaste_core::id::{AlertId, AuditId, EndpointId, first_moment, id_of};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
-use crate::contract::given::{DAY, HOUR, at};
-use crate::{ReplayScope, StoredStatus};
+use super::telling::Telling;
+use crate::contract::given::{DAY, HOUR, at, id};
+use crate::{ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -22,6 +24,7 @@ pub(super) const STATUSES: [StoredStatus; 6] = [
     StoredStatus::Failed,
     StoredStatus::Cancelled,
 ];
+const ALERTS: [AlertName; 2] = [AlertName::RetryRatio, AlertName::BreakerTripped];
 const ENDPOINTS: u64 = 7;
 const KEYS: u64 = 5;
 
@@ -176,34 +179,23 @@ pub(super) enum Operation {
         entry: AuditId,
         refused: bool,
     },
+    RaiseAlert {
+        now: Timestamp,
+        alert: AlertId,
+        name: AlertName,
+        scope: Scope,
+    },
+    ResolveAlert {
+        now: Timestamp,
+        alert: AlertId,
+    },
     ListAudit {
         tenant: &'static str,
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         limit: usize,
     },
-    Gather {
-        before: Timestamp,
-        limit: usize,
-    },
-    Tell {
-        now: Timestamp,
-        /// Whether it goes on from where people were told last.
-        current: bool,
-        recipients: Vec<u64>,
-        due_at: Timestamp,
-    },
-    ClaimLetters {
-        now: Timestamp,
-        until: Timestamp,
-        limit: usize,
-    },
-    SettleLetter {
-        recipient: u64,
-        revision: u64,
-        outcome: u64,
-        at: Timestamp,
-    },
+    Outbox(Telling),
     Reopen,
 }
 
@@ -213,6 +205,8 @@ pub(super) struct Script {
     now: Timestamp,
     /// The entries of the audit, in the order in which they were begun.
     entries: Vec<AuditId>,
+    /// The alerts that were raised, or tried to be.
+    alerts: Vec<AlertId>,
 }
 
 impl Script {
@@ -221,11 +215,12 @@ impl Script {
             dice,
             now: at(30 * DAY),
             entries: Vec::new(),
+            alerts: Vec::new(),
         }
     }
 
     /// Time mostly goes on, sometimes by much, and now and then it is set back.
-    fn tick(&mut self) -> Timestamp {
+    pub(super) fn tick(&mut self) -> Timestamp {
         let Timestamp(now) = self.now;
         self.now = Timestamp(match self.dice.between(0, 99) {
             0..=29 => now,
@@ -241,7 +236,7 @@ impl Script {
         self.dice.chance(of_ten, 10).then(|| make(self))
     }
 
-    fn some_time(&mut self) -> Timestamp {
+    pub(super) fn some_time(&mut self) -> Timestamp {
         let span = self.dice.between(0, 8 * HOUR);
         Timestamp(self.now.0 + 2 * HOUR - span)
     }
@@ -263,7 +258,7 @@ impl Script {
         self.dice.between(0, PATTERNS.len() as u64 - 1) as usize
     }
 
-    fn limit(&mut self) -> usize {
+    pub(super) fn limit(&mut self) -> usize {
         self.dice.between(1, 12) as usize
     }
 
@@ -492,33 +487,26 @@ impl Script {
         }
     }
 
-    fn on_the_outbox(&mut self) -> Operation {
+    fn on_an_alert(&mut self) -> Operation {
         let now = self.tick();
-        match self.dice.between(0, 9) {
-            0..=2 => Operation::Gather {
-                before: self.some_time(),
-                limit: self.limit(),
-            },
-            3..=5 => {
-                let count = self.dice.between(0, 5);
-                Operation::Tell {
-                    now,
-                    current: self.dice.chance(4, 5),
-                    recipients: (0..count).map(|_| self.dice.between(0, 2)).collect(),
-                    due_at: self.some_time(),
-                }
-            }
-            6 | 7 => Operation::ClaimLetters {
-                now: self.some_time(),
-                until: self.some_time(),
-                limit: self.dice.between(1, 3) as usize,
-            },
-            8.. => Operation::SettleLetter {
-                recipient: self.dice.between(0, 2),
-                revision: self.dice.between(0, 12),
-                outcome: self.dice.between(0, 2),
-                at: self.some_time(),
-            },
+        let known = self.alerts.len() as u64;
+        if known > 0 && self.dice.chance(4, 10) {
+            let alert = self.alerts[self.dice.between(0, known - 1) as usize];
+            return Operation::ResolveAlert { now, alert };
+        }
+        let alert = AlertId(id_of(first_moment(now), self.dice.bits()));
+        self.alerts.push(alert);
+        let scope = match self.dice.between(0, 3) {
+            0 => Scope::Everything,
+            1 => Scope::Tenant(id(self.tenant())),
+            _ => Scope::Endpoint(self.endpoint()),
+        };
+        let name = *self.dice.pick(&ALERTS);
+        Operation::RaiseAlert {
+            now,
+            alert,
+            name,
+            scope,
         }
     }
 
@@ -565,7 +553,8 @@ impl Script {
             },
             (92, _) => Operation::Reopen,
             (93..=94, _) => self.on_the_audit(),
-            (95..=96, _) => self.on_the_outbox(),
+            (95, _) => self.on_an_alert(),
+            (96..=97, _) => Operation::Outbox(self.on_the_outbox()),
             (_, _) => self.accept(),
         }
     }
