@@ -3,9 +3,10 @@
 //! It promises:
 //!
 //! - **Everything, as it was.** Tenants, keys, endpoints with standing and health, events with their payloads,
-//!   idempotency keys, deliveries of every state with their attempts, replays, notices, the audit. Ids, times and revisions are kept;
-//!   secrets stay sealed as they were. Only passes and figures stay behind: people sign in again, links into the portal are made
-//!   anew in a moment, and figures would be over in a day.
+//!   idempotency keys, deliveries of every state with their attempts, replays, notices, letters, the audit, alerts. Ids,
+//!   times and revisions are kept;
+//!   secrets stay sealed as they were. Only passes and figures stay behind: people sign in again, links into the portal
+//!   are made anew in a moment, and figures would be over in a day.
 //! - **Nobody in between.** The file is locked and only read; the database is kept from nodes until all of it is there.
 //! - **Takes up where it was interrupted.** Rows and the mark of how far they reach are committed together. What was begun
 //!   from another file, or from this one before it changed, is not gone on with.
@@ -16,6 +17,7 @@
 //! ```
 
 mod columns;
+mod counted;
 mod stages;
 mod target;
 
@@ -28,7 +30,8 @@ use tokio::task::LocalSet;
 use crate::OpenError;
 use crate::postgres::{Dial, ServerUrl};
 use crate::sqlite::Export;
-use stages::{COUNTED, STAGES};
+use counted::COUNTED;
+use stages::STAGES;
 use target::{Mark, Target};
 
 /// Where to, and how that is reached.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
 };
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 
+use crate::failures::Failures;
+use crate::outbox::KeptLetter;
 use crate::{
-    AcceptedDelivery, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry, Page,
-    PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
+    AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
+    Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -92,6 +94,13 @@ pub(super) enum Whole {
 }
 
 #[derive(Debug)]
+pub(super) struct AlertRow {
+    /// Whose it is, unless it is about everything.
+    pub(super) owner: Option<Owner>,
+    pub(super) alert: Alert,
+}
+
+#[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
     pub(super) mint: Mint,
@@ -105,8 +114,15 @@ pub(super) struct Tables {
     pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
+    pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
     pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
+    pub(super) last_notice: u64,
+    /// People have been told of notices up to this number.
+    pub(super) told: u64,
+    /// What failed and became no notice yet.
+    pub(super) failures: Failures<EndpointId>,
+    pub(super) letters: BTreeMap<String, KeptLetter>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -126,8 +142,13 @@ impl Tables {
             idempotency: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             replays: BTreeMap::new(),
+            alerts: BTreeMap::new(),
             notices: Vec::new(),
             figures: BTreeMap::new(),
+            last_notice: 0,
+            told: 0,
+            failures: Failures::default(),
+            letters: BTreeMap::new(),
             tidied_to: None,
         }
     }
