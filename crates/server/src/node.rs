@@ -3,7 +3,7 @@
 //! ```text
 //!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (looks at what waits) ▸ API
 //!  stop:   API takes no more, engine begins no more ▸ requests are answered, flights come back and are
-//!          recorded ▸ store closes
+//!          recorded ▸ figures are written ▸ store closes
 //! ```
 //!
 //! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
@@ -19,15 +19,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::id::KeyId;
 use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
-use posthaste_store::{
-    ApiKey, Endpoint, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
-};
+use posthaste_store::{Endpoint, OpenError, PageRequest, Store, StoreError, StoreSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -40,15 +37,14 @@ use crate::config::Role;
 use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
+use crate::first_key;
 use crate::housekeeping;
 use crate::notices::{self, Means, Telling};
-use crate::observe::Observatory;
+use crate::observe::{Observatory, flush};
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
-/// The id of the first admin key on a store that nodes share.
-const FIRST_SHARED_KEY: KeyId = KeyId(1);
 /// Where a master key stands that no configuration names.
 const IN_STORE: &str = "the database";
 /// How long the store may take to write what is left and close.
@@ -82,6 +78,8 @@ pub struct NodeSettings {
     pub means: Means,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
+    /// So many endpoints are told of one by one in the metrics.
+    pub endpoints_told: usize,
     /// How long what is finished is kept.
     pub retention: Span,
     /// How long to wait for what is in flight when stopping.
@@ -141,6 +139,7 @@ pub struct Node {
     first_admin_key: Option<String>,
     store: Arc<dyn Store>,
     engine: Engine,
+    observe: Arc<Observatory>,
     stopping: watch::Sender<bool>,
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
@@ -204,6 +203,7 @@ impl Node {
             breaker,
             means,
             retry_after_cap,
+            endpoints_told,
             retention,
             grace,
         } = settings;
@@ -239,7 +239,7 @@ impl Node {
         let (store, vault) = opening.open(kept, store_settings.clone(), vault).await?;
         let vault = Arc::new(vault);
         let first_admin_key = match api_settings.admin_keys.is_empty() {
-            true => make_first_admin_key(&*store, &clock).await?,
+            true => first_key::make(&*store, &clock).await?,
             false => None,
         };
         housekeeping::reseal(&*store, &vault, &clock).await?;
@@ -255,7 +255,7 @@ impl Node {
             max_idle_per_key: MAX_IN_FLIGHT as usize,
             ..ClientSettings::default()
         });
-        let observe = Arc::new(Observatory::new());
+        let observe = Arc::new(Observatory::new().by_endpoint(endpoints_told));
         let engine_settings = EngineSettings {
             store: store.clone(),
             store_settings,
@@ -313,7 +313,7 @@ impl Node {
             clock: app.clock.clone(),
             switchboard: app.switchboard.clone(),
             hears: Arc::new(notices::Nobody),
-            observe,
+            observe: observe.clone(),
             means,
             stopped: stopped.clone(),
         });
@@ -321,6 +321,10 @@ impl Node {
             Keeper::new("the herald", herald),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),
+            Keeper::new(
+                "the keeping of figures",
+                flush::start(store.clone(), observe.clone(), stopped.clone()),
+            ),
         ];
         let serving = tokio::spawn(async move {
             let stop = until(stopped.clone());
@@ -340,6 +344,7 @@ impl Node {
             first_admin_key,
             store,
             engine,
+            observe,
             stopping,
             serving,
             sending,
@@ -401,6 +406,7 @@ impl Node {
             );
         }
         self.sending.abort();
+        flush::last(&self.observe, &*self.store).await;
         match timeout(CLOSING_TIME, self.store.close()).await {
             Ok(Ok(())) => tracing::info!("stopped"),
             Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
@@ -515,41 +521,6 @@ async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreEr
         if before.is_none() {
             return Ok(None);
         }
-    }
-}
-
-/// Makes an admin key if there is none. Only its hash is stored.
-async fn make_first_admin_key(
-    store: &dyn Store,
-    clock: &Clock,
-) -> Result<Option<String>, StoreError> {
-    let one = PageRequest {
-        limit: 1,
-        before: None,
-    };
-    if !store.keys(None, one).await?.items.is_empty() {
-        return Ok(None);
-    }
-    let key = chance::fresh_api_key();
-    let now = clock.wall();
-    let is_shared = store.cluster().is_some();
-    let made = ApiKey {
-        id: match is_shared {
-            // Of several nodes that start at once, one makes it.
-            true => FIRST_SHARED_KEY,
-            false => posthaste_core::id::Mint::new(chance::seed()).next(now),
-        },
-        tenant: None,
-        name: "first".to_owned(),
-        hash: chance::hash_key(&key),
-        created_at: now,
-    };
-    match store.create_key(now, made).await? {
-        Insertion::Created => Ok(Some(key)),
-        Insertion::Taken if is_shared => Ok(None),
-        Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => Err(
-            StoreError::Unavailable("the first admin key could not be stored".to_owned()),
-        ),
     }
 }
 

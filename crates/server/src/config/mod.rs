@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod layer;
 mod mail;
+mod metrics;
 mod notices;
 mod pages;
 mod read;
@@ -41,6 +42,7 @@ use posthaste_store::postgres::DEFAULT_LEASE;
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
+pub use metrics::MetricSettings;
 pub use role::Role;
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
@@ -109,6 +111,8 @@ pub struct Config {
     pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
     pub mail: MailSettings,
+    /// What is told to Prometheus.
+    pub metrics: MetricSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Variables that look like settings, and are none.
@@ -241,6 +245,7 @@ impl Default for Config {
             breaker: BreakerSettings::default(),
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
+            metrics: MetricSettings::default(),
             log: LogSettings::default(),
             strange_variables: Vec::new(),
         }

@@ -6,6 +6,7 @@
 )]
 
 mod asked;
+mod figures;
 mod pair;
 mod roles;
 mod start;
