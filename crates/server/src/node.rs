@@ -44,6 +44,7 @@ use crate::housekeeping;
 use crate::observe::Observatory;
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
+use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
 /// The id of the first admin key on a store that nodes share.
@@ -83,6 +84,8 @@ pub struct NodeSettings {
     pub retention: Span,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
+    /// What a collector is told.
+    pub otlp: OtlpSettings,
 }
 
 /// Where everything is kept.
@@ -142,6 +145,8 @@ pub struct Node {
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
     keepers: Vec<Keeper>,
+    /// What tells a collector, if there is one.
+    telling: Option<Exporter>,
     grace: Duration,
 }
 
@@ -202,6 +207,7 @@ impl Node {
             retry_after_cap,
             retention,
             grace,
+            otlp,
         } = settings;
         let clock = Clock::system();
         // The vault first: should the process die in between, there is a key without data, and never
@@ -243,7 +249,7 @@ impl Node {
         let rules = api_settings.egress_rules.clone();
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
-            roots,
+            roots: roots.clone(),
             proxy,
             // As many as may be in flight to one endpoint: otherwise the busiest would close and open
             // connections all the time.
@@ -251,6 +257,7 @@ impl Node {
             ..ClientSettings::default()
         });
         let observe = Arc::new(Observatory::new());
+        let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),
             store_settings,
@@ -258,6 +265,7 @@ impl Node {
             rules,
             vault: vault.clone(),
             observe: observe.clone(),
+            telemetry: telemetry.clone(),
             clock: clock.clone(),
             dice: chance::seed(),
             limits,
@@ -276,7 +284,7 @@ impl Node {
         }
 
         let (stopping, stopped) = watch::channel(false);
-        let app = Arc::new(App::new(
+        let app = App::new(
             store.clone(),
             engine.clone(),
             vault,
@@ -284,8 +292,19 @@ impl Node {
             clock,
             chance::seed(),
             api_settings.clone(),
-        ));
+        );
+        let app = Arc::new(app.telling(telemetry.clone()));
         messenger.introduce(&app);
+        let telling = telemetry.export(
+            roots,
+            Box::new({
+                let app = app.clone();
+                move || {
+                    let app = app.clone();
+                    Box::pin(async move { api::metrics::all(&app).await })
+                }
+            }),
+        );
         let tidying = housekeeping::start(
             store.clone(),
             app.clock.clone(),
@@ -329,6 +348,7 @@ impl Node {
             serving,
             sending,
             keepers,
+            telling,
             grace,
         })
     }
@@ -386,6 +406,9 @@ impl Node {
             );
         }
         self.sending.abort();
+        if let Some(telling) = self.telling {
+            telling.close().await;
+        }
         match timeout(CLOSING_TIME, self.store.close()).await {
             Ok(Ok(())) => tracing::info!("stopped"),
             Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),

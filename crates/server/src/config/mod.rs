@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod layer;
+mod otlp;
 mod pages;
 mod read;
 mod role;
@@ -49,6 +50,7 @@ use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
+use crate::telemetry::OtlpSettings;
 use crate::vault::{KeySource, key_file_beside};
 
 /// Where the server listens, unless told otherwise.
@@ -103,6 +105,8 @@ pub struct Config {
     pub breaker: BreakerSettings,
     /// What is logged, and how.
     pub log: LogSettings,
+    /// What a collector is told.
+    pub otlp: OtlpSettings,
     /// Variables that look like settings, and are none.
     pub strange_variables: Vec<String>,
 }
@@ -232,6 +236,7 @@ impl Default for Config {
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
             log: LogSettings::default(),
+            otlp: OtlpSettings::default(),
             strange_variables: Vec::new(),
         }
     }

@@ -17,8 +17,8 @@ use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
-use super::pages;
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
+use super::{otlp, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -122,6 +122,9 @@ impl Config {
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);
+        }
+        if let Some(section) = fields.object("otlp") {
+            otlp::read_otlp(&mut self.otlp, section);
         }
         fields.finish();
     }
