@@ -23,6 +23,7 @@
 mod api;
 mod background;
 pub mod browser;
+mod collector;
 mod database;
 pub mod judge;
 mod node;
@@ -33,6 +34,7 @@ mod sender;
 mod wire;
 
 pub use api::{Api, Reply};
+pub use collector::{Collector, METRICS, TRACES, Told};
 pub use database::{Database, SERVER_VARIABLE};
 pub use node::{ADMIN_KEY, Launch, Node, without_settings};
 pub use postgres::{PrivatePostgres, Stop};
