@@ -91,12 +91,9 @@ fn latest(ledger: &[Arrival], name: &str) -> Option<Value> {
     let mut latest = None;
     for resource in parts(ledger, METRICS, "resourceMetrics") {
         for scope in list(&resource["scopeMetrics"]) {
-            let metrics = list(&scope["metrics"]).iter();
-            latest = metrics
-                .filter(|metric| metric["name"] == name)
-                .next_back()
-                .cloned()
-                .or(latest);
+            let mut metrics = list(&scope["metrics"]).iter();
+            let found = metrics.rfind(|metric| metric["name"] == name);
+            latest = found.cloned().or(latest);
         }
     }
     latest

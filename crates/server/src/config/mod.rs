@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod layer;
+mod mail;
 mod otlp;
 mod pages;
 mod read;
@@ -50,6 +51,7 @@ use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
+use crate::notices::mail::{MailSettings, SmtpPost};
 use crate::telemetry::OtlpSettings;
 use crate::vault::{KeySource, key_file_beside};
 
@@ -103,6 +105,8 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// Who is told by mail, and through which server.
+    pub mail: MailSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// What a collector is told.
@@ -235,6 +239,7 @@ impl Default for Config {
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            mail: MailSettings::default(),
             log: LogSettings::default(),
             otlp: OtlpSettings::default(),
             strange_variables: Vec::new(),
@@ -310,6 +315,15 @@ impl Config {
         error.unless_empty(())
     }
 
+    /// Whether letters can be sent as they are meant.
+    pub fn check_mail(&self) -> Result<(), ConfigError> {
+        let mut error = ConfigError::default();
+        for (key, message) in self.mail.mistakes() {
+            error.note(key, message);
+        }
+        error.unless_empty(())
+    }
+
     /// What to open the vault with; nothing if nodes share a key through their store. Ask before a file is
     /// opened, and so made.
     pub fn key_source(&self) -> Option<KeySource> {
@@ -339,6 +353,13 @@ impl Config {
         self.ca_bundle
             .as_ref()
             .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
+    }
+
+    /// Whoever hands letters to the mail server, if there is one. Links in them lead to the pages, if those are shown.
+    pub fn post(&self) -> Result<Option<SmtpPost>, String> {
+        let shown = self.dashboard.enabled;
+        let page = self.dashboard.public_url.clone().filter(|_| shown);
+        Ok(self.mail.post(page, self.roots()?))
     }
 
     /// The proxy through which everything is sent.
@@ -394,6 +415,7 @@ impl Config {
                 None => "egress_proxy_resolves has no effect without egress_proxy".to_owned(),
             });
         }
+        warnings.extend(self.mail.warning());
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(
                 "listening on {} without TLS: put a proxy that speaks TLS in front of it",
