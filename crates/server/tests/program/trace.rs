@@ -41,6 +41,8 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     let again = api.post("/v1/tenants/acme/events", event).await;
     assert_eq!(again.expect(200), accepted);
 
+    // Its last lines are written when it stops.
+    assert!(server.stop().success());
     let lines: Vec<Value> = server
         .log()
         .iter()
@@ -55,7 +57,6 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     }
 
     // From disk, in another process: by hand, and by a replay.
-    assert!(server.stop().success());
     server.restart();
     let mut api = server.api();
     let retry = format!("{path}/retry");
