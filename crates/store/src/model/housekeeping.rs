@@ -78,9 +78,10 @@ impl Tables {
             self.remove_replays(now, retention);
         }
         let people = self.tidy_people(now, retention.step);
+        let alerts = self.tidy_alerts(now, retention.step);
         Tidied {
             events: old.len(),
-            more: more || people,
+            more: more || people || alerts,
         }
     }
 

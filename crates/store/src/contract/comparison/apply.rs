@@ -9,6 +9,7 @@ use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_core::time::{Span, Timestamp};
+use serde_json::json;
 
 use super::names::DeliveryName;
 use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
@@ -18,7 +19,7 @@ use crate::contract::given::{
     tenant, trace,
 };
 use crate::{
-    AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
+    Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
     Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
     ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
 };
@@ -211,6 +212,26 @@ impl Side<'_> {
                     false => AuditOutcome::Done,
                 };
                 self.tell(&store.finish_audit(entry, outcome).await)
+            }
+            Operation::RaiseAlert {
+                now,
+                alert,
+                name,
+                scope,
+            } => {
+                let alert = Alert {
+                    id: alert,
+                    name,
+                    scope,
+                    tenant: None,
+                    raised_at: now,
+                    resolved_at: None,
+                    detail: json!({ "value": 0.5 }),
+                };
+                self.tell(&store.raise_alert(now, alert).await)
+            }
+            Operation::ResolveAlert { now, alert } => {
+                self.tell(&store.resolve_alert(now, alert).await)
             }
             Operation::ListAudit {
                 tenant,
