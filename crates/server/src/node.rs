@@ -9,6 +9,8 @@
 //! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
 //! shard is another node's as soon as nothing of it is under way.
 
+mod keys;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +26,7 @@ use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
-use posthaste_store::{Endpoint, OpenError, PageRequest, Store, StoreError, StoreSettings};
+use posthaste_store::{OpenError, Store, StoreError, StoreSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -37,16 +39,15 @@ use crate::config::Role;
 use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
-use crate::first_key;
 use crate::housekeeping;
 use crate::notices::{self, Means, Telling};
 use crate::observe::{Observatory, flush};
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
+use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
+use keys::{make_first_admin_key, shared_vault};
 
-/// Where a master key stands that no configuration names.
-const IN_STORE: &str = "the database";
 /// How long the store may take to write what is left and close.
 const CLOSING_TIME: Duration = Duration::from_secs(30);
 
@@ -84,6 +85,8 @@ pub struct NodeSettings {
     pub retention: Span,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
+    /// What a collector is told.
+    pub otlp: OtlpSettings,
 }
 
 /// Where everything is kept.
@@ -144,6 +147,8 @@ pub struct Node {
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
     keepers: Vec<Keeper>,
+    /// What tells a collector, if there is one.
+    telling: Option<Exporter>,
     grace: Duration,
 }
 
@@ -206,6 +211,7 @@ impl Node {
             endpoints_told,
             retention,
             grace,
+            otlp,
         } = settings;
         let clock = Clock::system();
         // The vault first: should the process die in between, there is a key without data, and never
@@ -239,7 +245,7 @@ impl Node {
         let (store, vault) = opening.open(kept, store_settings.clone(), vault).await?;
         let vault = Arc::new(vault);
         let first_admin_key = match api_settings.admin_keys.is_empty() {
-            true => first_key::make(&*store, &clock).await?,
+            true => make_first_admin_key(&*store, &clock).await?,
             false => None,
         };
         housekeeping::reseal(&*store, &vault, &clock).await?;
@@ -248,7 +254,7 @@ impl Node {
         let rules = api_settings.egress_rules.clone();
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
-            roots,
+            roots: roots.clone(),
             proxy,
             // As many as may be in flight to one endpoint: otherwise the busiest would close and open
             // connections all the time.
@@ -256,6 +262,7 @@ impl Node {
             ..ClientSettings::default()
         });
         let observe = Arc::new(Observatory::new().by_endpoint(endpoints_told));
+        let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),
             store_settings,
@@ -263,6 +270,7 @@ impl Node {
             rules,
             vault: vault.clone(),
             observe: observe.clone(),
+            telemetry: telemetry.clone(),
             clock: clock.clone(),
             dice: chance::seed(),
             limits,
@@ -281,7 +289,7 @@ impl Node {
         }
 
         let (stopping, stopped) = watch::channel(false);
-        let app = Arc::new(App::new(
+        let app = App::new(
             store.clone(),
             engine.clone(),
             vault,
@@ -289,8 +297,19 @@ impl Node {
             clock,
             chance::seed(),
             api_settings.clone(),
-        ));
+        );
+        let app = Arc::new(app.telling(telemetry.clone()));
         messenger.introduce(&app);
+        let telling = telemetry.export(
+            roots,
+            Box::new({
+                let app = app.clone();
+                move || {
+                    let app = app.clone();
+                    Box::pin(async move { api::metrics::all(&app).await })
+                }
+            }),
+        );
         let tidying = housekeeping::start(
             store.clone(),
             app.clock.clone(),
@@ -349,6 +368,7 @@ impl Node {
             serving,
             sending,
             keepers,
+            telling,
             grace,
         })
     }
@@ -407,6 +427,9 @@ impl Node {
         }
         self.sending.abort();
         flush::last(&self.observe, &*self.store).await;
+        if let Some(telling) = self.telling {
+            telling.close().await;
+        }
         match timeout(CLOSING_TIME, self.store.close()).await {
             Ok(Ok(())) => tracing::info!("stopped"),
             Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
@@ -453,73 +476,6 @@ impl Opening<'_> {
                 let vault = shared_vault(&store, vault).await?;
                 Ok((Arc::new(store), vault))
             }
-        }
-    }
-}
-
-/// The vault of nodes that share a store. Without a configured key they share one that is kept in it; with
-/// one, what was sealed before it was configured still opens. A node that cannot open what the others
-/// seal must not begin: it would own endpoints to which it can send nothing, and seal what they cannot open.
-async fn shared_vault(
-    store: &PostgresStore,
-    configured: Option<Vault>,
-) -> Result<Vault, StartError> {
-    // In this order: who seals, or says that a key is in use, has offered it before.
-    let sealed = any_endpoint(store).await?;
-    let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
-    let kept = store.shared_master_keys().await?;
-    let vault = match (configured, kept) {
-        (Some(vault), None) => vault,
-        (Some(vault), Some(older)) => vault.and_opens_with(&older, IN_STORE)?,
-        (None, Some(text)) => kept_vault(text)?,
-        (None, None) => {
-            if in_use.is_some() || sealed.is_some() {
-                return Err(StartError::NoMasterKey { in_use });
-            }
-            kept_vault(store.offer_master_keys(Vault::fresh_text()).await?)?
-        }
-    };
-    if let Some(endpoint) = sealed {
-        vault
-            .reseal_endpoint(&endpoint)
-            .map_err(StartError::OtherMasterKey)?;
-    }
-    let known: Vec<u32> = vault.key_ids().map(MasterKeyId::number).collect();
-    let used = store.use_master_key(known.clone()).await?;
-    if !known.contains(&used) {
-        let in_use = Some(MasterKeyId::numbered(used));
-        return Err(StartError::NoMasterKey { in_use });
-    }
-    Ok(vault)
-}
-
-fn kept_vault(text: String) -> Result<Vault, VaultError> {
-    tracing::warn!(
-        "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
-    );
-    Vault::open_or_create(KeySource::Text {
-        text,
-        origin: IN_STORE.to_owned(),
-    })
-}
-
-/// Some endpoint, if there is one: what it holds was sealed with the key that is in use.
-async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreError> {
-    let mut before = None;
-    loop {
-        let tenants = store.tenants(PageRequest { limit: 100, before }).await?;
-        for tenant in tenants.items {
-            let one = PageRequest {
-                limit: 1,
-                before: None,
-            };
-            if let Some(row) = store.endpoints(tenant.id, one).await?.items.pop() {
-                return Ok(Some(row.endpoint));
-            }
-        }
-        before = tenants.next;
-        if before.is_none() {
-            return Ok(None);
         }
     }
 }

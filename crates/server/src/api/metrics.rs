@@ -19,6 +19,7 @@ use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Takes, Verb};
 use super::stats::retrying_over_24h;
 use crate::observe::machine::{self, Process};
+use crate::observe::metric::Metric;
 use crate::observe::window::Window;
 use crate::observe::{EndpointPending, Gauges, exposition};
 use crate::queue_age::queue_age;
@@ -60,13 +61,24 @@ async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
         gauges.shows_endpoints = true;
         gauges.endpoints = pending_by_endpoint(app).await;
     }
-    let text = app.observe.render(&gauges);
+    let text = exposition::render(&told(app, &gauges));
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     let text = HeaderValue::from_static(exposition::CONTENT_TYPE);
     headers.insert(CONTENT_TYPE, text);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Every metric that tells of no tenant, as it is now.
+pub(crate) async fn all(app: &App) -> Vec<Metric> {
+    told(app, &gauges(app).await)
+}
+
+fn told(app: &App, gauges: &Gauges) -> Vec<Metric> {
+    let mut metrics = app.observe.metrics(gauges);
+    metrics.extend(app.telemetry.metrics());
+    metrics
 }
 
 /// Who names no key sees what everybody may; a key that is named must be an admin's.
@@ -81,7 +93,7 @@ async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> Result<bool, Probl
 }
 
 /// What others know at the moment: the engine, the store, all nodes and the machine.
-pub(crate) async fn gauges(app: &App) -> Gauges {
+async fn gauges(app: &App) -> Gauges {
     let now = app.clock.wall();
     let counts = within(app.store.counts()).await.unwrap_or_default();
     let breakers = within(app.engine.breakers()).await.unwrap_or_default();

@@ -107,6 +107,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         endpoints_told: config.metrics.endpoints_told(),
         retention: config.retention,
         grace: duration(config.grace),
+        otlp: config.otlp.clone(),
     })
 }
 
