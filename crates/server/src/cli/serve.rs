@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::time::Span;
-use posthaste_store::StoreSettings;
+use posthaste_store::{Retention, StoreSettings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -99,7 +99,11 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         limits: config.engine.dispatcher_limits(),
         breaker: config.breaker.clone(),
         retry_after_cap: config.engine.retry_after_cap,
-        retention: config.retention,
+        retention: Retention {
+            payloads: config.payload_retention,
+            attempts: config.attempt_retention,
+            ..Retention::all(config.retention, 0)
+        },
         grace: duration(config.grace),
     })
 }

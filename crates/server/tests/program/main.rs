@@ -13,6 +13,7 @@ mod kill;
 mod life;
 mod own;
 mod proxy;
+mod retention;
 mod secured;
 mod signed;
 mod start;

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::codes::{Code, RowStatus};
 use super::endpoints::{self, find};
+use super::events;
 use super::group::Scene;
 use super::keys::{Key, key_of, look_up, most, ms};
 use super::rows::{self, DeliveryRow, to_json};
@@ -186,6 +187,10 @@ pub(super) fn retry(
     let retried = if after.hasten(now).is_ok() {
         Retried::Hastened { endpoint }
     } else {
+        let event = key_of(row.delivery.facts().event.0);
+        if events::payload_gone(scene.conn, event)? == Some(true) {
+            return Ok(Retried::PayloadGone);
+        }
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");

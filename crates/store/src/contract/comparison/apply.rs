@@ -1,5 +1,6 @@
 //! Does an operation to one side, and tells what came of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReaso
 use posthaste_core::time::{Span, Timestamp};
 
 use super::names::DeliveryName;
-use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
+use super::operation::{Draft, Effects, KeptDraft, Operation, PATTERNS, PLANS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
@@ -43,11 +44,11 @@ impl Side<'_> {
                 now,
                 tenant,
                 policy,
-                retention,
+                kept,
             } => {
                 let made = Tenant {
                     created_at: now,
-                    ..a_tenant(tenant, 0, policy, retention)
+                    ..a_tenant(tenant, 0, policy, kept)
                 };
                 self.tell(&store.create_tenant(now, made).await)
             }
@@ -55,9 +56,9 @@ impl Side<'_> {
                 tenant,
                 revision,
                 policy,
-                retention,
+                kept,
             } => {
-                let changed = a_tenant(tenant, revision, policy, retention);
+                let changed = a_tenant(tenant, revision, policy, kept);
                 self.tell(&store.replace_tenant(at(0), changed).await)
             }
             Operation::DeleteTenant { now, tenant } => {
@@ -228,7 +229,22 @@ impl Side<'_> {
                 }
                 self.tell(&told)
             }
-            Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
+            Operation::Tidy {
+                now,
+                keep_ms,
+                payloads_ms,
+                attempts_ms,
+                step,
+            } => {
+                let retention = Retention {
+                    deliveries: Span::from_millis(keep_ms),
+                    payloads: payloads_ms.map(Span::from_millis),
+                    attempts: attempts_ms.map(Span::from_millis),
+                    plans: Arc::new(plans()),
+                    step,
+                };
+                self.tidy(now, &retention).await
+            }
             Operation::Reopen => {
                 self.reopen().await;
                 String::new()
@@ -427,33 +443,46 @@ impl Side<'_> {
         }
     }
 
-    async fn tidy(&self, now: Timestamp, keep_ms: u64, step: usize) -> String {
-        let retention = Retention {
-            default: Span::from_millis(keep_ms),
-            step,
-        };
-        let mut removed = 0;
+    async fn tidy(&self, now: Timestamp, retention: &Retention) -> String {
+        let (mut removed, mut payloads) = (0, 0);
         for _ in 0..TIDY_ROUNDS {
             loop {
-                let tidied: Tidied = self.store.tidy(now, retention).await.expect("it tidies");
-                assert!(tidied.events <= step, "a step too far");
+                let tidied = self.store.tidy(now, retention.clone()).await;
+                let tidied: Tidied = tidied.expect("it tidies");
+                let acted_on = tidied.events + tidied.payloads;
+                assert!(acted_on <= retention.step, "a step too far");
                 removed += tidied.events;
+                payloads += tidied.payloads;
                 if !tidied.more {
                     break;
                 }
             }
         }
-        format!("{removed} removed")
+        format!("{removed} removed, {payloads} emptied")
     }
 }
 
-fn a_tenant(name: &str, revision: u64, own_policy: bool, retention: Option<u64>) -> Tenant {
+fn kept_for(deliveries: Option<u64>, payloads: Option<u64>, attempts: Option<u64>) -> Limits {
+    Limits {
+        retention: deliveries.map(Span::from_hours),
+        payload_retention: payloads.map(Span::from_hours),
+        attempt_retention: attempts.map(Span::from_hours),
+        ..Limits::default()
+    }
+}
+
+fn plans() -> BTreeMap<String, Limits> {
+    let small = kept_for(Some(18), Some(6), None);
+    let large = kept_for(Some(100), None, Some(30));
+    let limits = PLANS.iter().zip([small, large]);
+    limits.map(|(name, it)| ((*name).to_owned(), it)).collect()
+}
+
+fn a_tenant(name: &str, revision: u64, own_policy: bool, kept: KeptDraft) -> Tenant {
     Tenant {
         default_retry_policy: own_policy.then(|| policy("5h")),
-        limits: Limits {
-            retention: retention.map(Span::from_days),
-            ..Limits::default()
-        },
+        plan: kept.plan.map(str::to_owned),
+        limits: kept_for(kept.deliveries, kept.payloads, kept.attempts),
         revision,
         ..tenant(name)
     }
