@@ -22,6 +22,7 @@ pub mod housekeeping;
 pub mod listener;
 pub mod logging;
 pub mod node;
+pub mod notices;
 pub mod observe;
 pub mod orders;
 pub mod picture;

@@ -1,13 +1,15 @@
 //! The comparison finds what it is there to find: each of these engines is right but for one thing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
 };
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::{Span, Timestamp};
@@ -22,6 +24,7 @@ const SEEDS: u64 = 30;
 enum Flaw {
     ForgetsIdempotencyKeys,
     ForgetsDeliverAt,
+    ForgetsTraces,
     RoutesTestsToEverybody,
     HandsNothingOver,
     NeverSaysBlocked,
@@ -48,12 +51,15 @@ enum Flaw {
     KeepsRevokedKeys,
     ChangesWhatIsComplete,
     ShowsOthersAudit,
+    ShowsOthersAlerts,
+    NeverResolves,
     ForgetsAtARestart,
 }
 
-const FLAWS: [Flaw; 29] = [
+const FLAWS: &[Flaw] = &[
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
+    Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
     Flaw::HandsNothingOver,
     Flaw::NeverSaysBlocked,
@@ -80,12 +86,14 @@ const FLAWS: [Flaw; 29] = [
     Flaw::KeepsRevokedKeys,
     Flaw::ChangesWhatIsComplete,
     Flaw::ShowsOthersAudit,
+    Flaw::ShowsOthersAlerts,
+    Flaw::NeverResolves,
     Flaw::ForgetsAtARestart,
 ];
 
 #[test]
 fn every_flaw_is_found() {
-    for flaw in FLAWS {
+    for flaw in FLAWS.iter().copied() {
         let finds = |seed: &u64| compare(*seed, &FlawedHarness::new(flaw)).is_err();
         assert!(
             (0..SEEDS).any(|seed| finds(&seed)),
@@ -162,6 +170,33 @@ macro_rules! right {
     };
 }
 
+impl Alerts for Flawed {
+    fn alerts(
+        &self,
+        mut filter: AlertFilter,
+        page: PageRequest<AlertId>,
+    ) -> Answer<Page<Alert, AlertId>> {
+        if self.has(Flaw::ShowsOthersAlerts) {
+            filter.tenant = None;
+        }
+        self.inner.alerts(filter, page)
+    }
+
+    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
+        match self.has(Flaw::NeverResolves) {
+            true => Box::pin(std::future::ready(Ok(None))),
+            false => self.inner.resolve_alert(now, alert),
+        }
+    }
+
+    right! {
+        raise_alert(now: Timestamp, alert: Alert) -> Answer<Insertion>;
+        open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
+        stored_bytes() -> Answer<Option<u64>>;
+        untold_since() -> Answer<Option<Timestamp>>;
+    }
+}
+
 impl Store for Flawed {
     fn accept(&self, now: Timestamp, mut events: Vec<NewEvent>) -> Answer<Ingest> {
         for event in &mut events {
@@ -170,6 +205,10 @@ impl Store for Flawed {
             }
             if self.has(Flaw::ForgetsDeliverAt) {
                 event.deliver_at = None;
+            }
+            if self.has(Flaw::ForgetsTraces) {
+                let content = Arc::make_mut(&mut event.content);
+                content.trace = None;
             }
             if self.has(Flaw::RoutesTestsToEverybody) {
                 event.only = None;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::RetryPolicy;
@@ -29,6 +30,8 @@ pub struct ApiSettings {
     pub key_rate: Pace,
     /// Hashes of the admin keys that the configuration names.
     pub admin_keys: Vec<KeyHash>,
+    /// Proxies in front of this server that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// Which destinations may be registered.
     pub egress_rules: EgressRules,
     /// How browsers reach this server: scheme, host and port. Without it, what a request was sent to is
@@ -80,6 +83,7 @@ impl Default for ApiSettings {
                 burst: 100_000,
             },
             admin_keys: Vec::new(),
+            trusted_proxies: Vec::new(),
             egress_rules: EgressRules::default(),
             public_url: None,
             limits: DefaultLimits {

@@ -83,6 +83,7 @@ pub fn runtime() -> Result<Runtime, Failure> {
 /// What a node needs, taken from the configuration.
 pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     config.check_role().map_err(Failure::Misconfigured)?;
+    config.check_mail().map_err(Failure::Misconfigured)?;
     Ok(NodeSettings {
         listen: config.listen,
         store: kept(config),

@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod layer;
+mod mail;
 mod pages;
 mod read;
 mod role;
@@ -28,6 +29,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
@@ -48,6 +50,7 @@ use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
+use crate::notices::mail::{MailSettings, SmtpPost};
 use crate::vault::{KeySource, key_file_beside};
 
 /// Where the server listens, unless told otherwise.
@@ -72,6 +75,8 @@ pub struct Config {
     pub admin_key: Option<Secret>,
     /// What secrets are sealed with.
     pub master_key: MasterKey,
+    /// Proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// Where webhooks may go.
     pub egress: EgressRules,
     /// Certificate authorities that are believed beside the public ones.
@@ -102,6 +107,8 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// Who is told by mail, and through which server.
+    pub mail: MailSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Variables that look like settings, and are none.
@@ -218,6 +225,7 @@ impl Default for Config {
             store_connections: 3,
             admin_key: None,
             master_key: MasterKey::BesideStore,
+            trusted_proxies: Vec::new(),
             egress: EgressRules::default(),
             ca_bundle: None,
             egress_proxy: None,
@@ -233,6 +241,7 @@ impl Default for Config {
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            mail: MailSettings::default(),
             log: LogSettings::default(),
             strange_variables: Vec::new(),
         }
@@ -307,6 +316,15 @@ impl Config {
         error.unless_empty(())
     }
 
+    /// Whether letters can be sent as they are meant.
+    pub fn check_mail(&self) -> Result<(), ConfigError> {
+        let mut error = ConfigError::default();
+        for (key, message) in self.mail.mistakes() {
+            error.note(key, message);
+        }
+        error.unless_empty(())
+    }
+
     /// What to open the vault with; nothing if nodes share a key through their store. Ask before a file is
     /// opened, and so made.
     pub fn key_source(&self) -> Option<KeySource> {
@@ -338,6 +356,13 @@ impl Config {
             .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
     }
 
+    /// Whoever hands letters to the mail server, if there is one. Links in them lead to the pages, if those are shown.
+    pub fn post(&self) -> Result<Option<SmtpPost>, String> {
+        let shown = self.dashboard.enabled;
+        let page = self.dashboard.public_url.clone().filter(|_| shown);
+        Ok(self.mail.post(page, self.roots()?))
+    }
+
     /// The proxy through which everything is sent.
     pub fn proxy(&self) -> Option<Proxy> {
         let proxy = self.egress_proxy.clone();
@@ -359,6 +384,7 @@ impl Config {
                 burst: limits.request_burst,
             },
             admin_keys: admin_key.map(|key| hash_key(key.reveal())).collect(),
+            trusted_proxies: self.trusted_proxies.clone(),
             egress_rules: self.egress.clone(),
             public_url: self.dashboard.public_url.clone(),
             limits: DefaultLimits {
@@ -390,6 +416,7 @@ impl Config {
                 None => "egress_proxy_resolves has no effect without egress_proxy".to_owned(),
             });
         }
+        warnings.extend(self.mail.warning());
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(
                 "listening on {} without TLS: put a proxy that speaks TLS in front of it",

@@ -17,8 +17,8 @@ use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
-use super::pages;
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
+use super::{mail, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -72,6 +72,8 @@ impl Config {
         let admin_key = parsed(&mut fields, "admin_key", read_admin_key);
         self.admin_key = admin_key.or(self.admin_key.take());
         set(&mut self.master_key, read_master_key(&mut fields, origin));
+        let proxies = read_items(&mut fields, "trusted_proxy", MAX_NETWORKS, network);
+        set(&mut self.trusted_proxies, proxies);
         let egress = &mut self.egress;
         let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, network);
         set(&mut egress.allow_networks, allowed);
@@ -123,6 +125,9 @@ impl Config {
         }
         if let Some(section) = fields.object("breaker") {
             read_breaker(&mut self.breaker, section);
+        }
+        if let Some(section) = fields.object("mail") {
+            mail::read_mail(&mut self.mail, section);
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);

@@ -1,5 +1,6 @@
 //! The configuration: every setting, every way to set it, every mistake.
 
+mod mail;
 mod rules;
 mod values;
 

@@ -13,6 +13,7 @@ mod given;
 mod harness;
 
 mod accepting;
+mod alerting;
 mod audit;
 mod burying;
 mod endpoints;
@@ -97,6 +98,7 @@ macro_rules! every_case {
                 a_change_of_patterns_holds_for_the_next_event
                 a_test_goes_to_its_endpoint_only
                 an_event_comes_back_byte_for_byte
+                a_trace_stays_with_its_event
                 nothing_is_accepted_for_a_tenant_that_is_not_there
                 a_batch_is_all_or_nothing
                 the_same_key_makes_one_event
@@ -168,6 +170,13 @@ macro_rules! every_case {
                 counts_are_what_a_recount_says
                 those_retrying_for_long_are_counted
                 notices_are_read_from_where_one_stopped
+            }
+            alerting {
+                an_alert_is_raised_once_and_resolved_once
+                alerts_are_about_what_is_there
+                alerts_are_found_by_all_that_is_known_of_them
+                a_later_tenant_sees_no_alert_of_an_earlier
+                resolved_alerts_are_kept_for_long_and_removed_in_small_steps
             }
             tidying {
                 what_is_unfinished_stays

@@ -110,6 +110,7 @@ impl Target {
             "ended",
             "replays",
             "audit",
+            "alerts",
         ] {
             let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) AS found");
             if self.number(&sql).await? > 0 {
@@ -195,7 +196,7 @@ impl Target {
         self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
         // The planner knows nothing of rows that came like this.
-        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, audit")
+        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, audit, alerts")
             .await
     }
 

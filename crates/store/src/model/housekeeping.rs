@@ -87,7 +87,8 @@ impl Tables {
             self.remove_replays(now, retention);
         }
         let people = self.tidy_people(now, retention.step);
-        tidied.more = more || people;
+        let alerts = self.tidy_alerts(now, retention.step);
+        tidied.more = more || people || alerts;
         tidied
     }
 

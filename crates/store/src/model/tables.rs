@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
 };
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::{
-    AcceptedDelivery, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry, Page,
-    PageRequest, Pass, Replay, StoreSettings, Tenant,
+    AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
+    Page, PageRequest, Pass, Replay, StoreSettings, Tenant,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -85,6 +85,13 @@ pub(super) struct AuditRow {
 }
 
 #[derive(Debug)]
+pub(super) struct AlertRow {
+    /// Whose it is, unless it is about everything.
+    pub(super) owner: Option<Owner>,
+    pub(super) alert: Alert,
+}
+
+#[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
     pub(super) mint: Mint,
@@ -98,6 +105,7 @@ pub(super) struct Tables {
     pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
+    pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
@@ -118,6 +126,7 @@ impl Tables {
             idempotency: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             replays: BTreeMap::new(),
+            alerts: BTreeMap::new(),
             notices: Vec::new(),
             tidied_to: None,
         }

@@ -477,6 +477,7 @@ async fn insert_events(link: &Link, it: &accept::EventColumns<'_>) -> Result<(),
             &it.keys,
             &it.deliveries,
             &it.payloads,
+            &it.traces,
         ],
     )
     .await?;

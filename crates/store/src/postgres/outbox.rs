@@ -9,7 +9,7 @@ use super::link::Link;
 use crate::{NoticeEntry, Scope};
 
 /// What a row is about, from columns that begin here: the endpoint's id, then the tenant's.
-fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
+pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
     if let Some(endpoint) = row.get::<_, Option<Id>>(first) {
         return Ok(Scope::Endpoint(EndpointId(endpoint.0)));
     }

@@ -33,11 +33,14 @@ CREATE TABLE alerts (
     id uuid PRIMARY KEY,
     name text NOT NULL,
     scope bigint NOT NULL,
+    tenant_no bigint,
     raised_at bigint NOT NULL,
     resolved_at bigint,
     detail text NOT NULL
 );
 CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NULL;
+CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
+CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
 -- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
 -- the herald has come.
@@ -59,3 +62,6 @@ CREATE TABLE letters (
 );
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
+
+-- Events: whose trace they belong to, as the standard writes it.
+ALTER TABLE events ADD COLUMN trace text;

@@ -19,7 +19,7 @@ use super::tidy_rows::{
     Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
 use super::tidy_strolls::Strolls;
-use super::{audit, passes, tidy_days};
+use super::{alerts, audit, passes, tidy_days};
 use crate::retention::is_over;
 use crate::{Kept, Limits, Retention, Tidied};
 
@@ -96,11 +96,12 @@ async fn step_on(
     })
 }
 
-/// Removes a few passes and entries of the audit whose time is up, and says whether there may be more.
+/// Removes a few passes, entries of the audit and alerts whose time is up, and says whether there may be more.
 pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<bool, Fault> {
     let passes = passes::tidy(link, now, step).await?;
     let entries = audit::tidy(link, now, step).await?;
-    Ok(step > 0 && passes.max(entries) == step)
+    let alerts = alerts::tidy(link, now, step).await?;
+    Ok(step > 0 && passes.max(entries).max(alerts) == step)
 }
 
 /// What [`read_old`] wants.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::id::{DeliveryId, EventId, TenantId};
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::directory::live_tenant;
@@ -14,7 +15,7 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] wants.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, payload, tenant_no, payload_removed_at";
+    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at";
 
 /// The deliveries of an event, as they lie in its row: for each its key, its tail, and the number of
 /// its endpoint. So nobody needs an index of deliveries by event.
@@ -89,10 +90,17 @@ pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredE
             event_type,
             content_type: row.get(5)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(8)?),
+            trace: trace(row, 10)?,
         }),
-        payload_removed_at: row.get::<_, Option<i64>>(10)?.map(at),
+        payload_removed_at: row.get::<_, Option<i64>>(11)?.map(at),
         idempotency_key: row.get(6)?,
     })
+}
+
+/// Whose trace an event belongs to.
+fn trace(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TraceContext>> {
+    let text = row.get_ref(column)?.as_str_or_null()?;
+    text.map(parse).transpose()
 }
 
 /// What an event was accepted with.
@@ -180,7 +188,7 @@ pub(super) fn content(
         return Ok(None);
     };
     conn.prepare_cached(
-        "SELECT created_at, type, content_type, payload FROM events WHERE key = ?1 AND tail = ?2 \
+        "SELECT created_at, type, content_type, payload, trace FROM events WHERE key = ?1 AND tail = ?2 \
          AND payload_removed_at IS NULL",
     )?
     .query_row((key, tail), |row| {
@@ -188,6 +196,7 @@ pub(super) fn content(
             event_type: parse(row.get_ref(1)?.as_str()?)?,
             content_type: row.get(2)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(3)?),
+            trace: trace(row, 4)?,
         };
         Ok((at(row.get(0)?), Arc::new(content)))
     })

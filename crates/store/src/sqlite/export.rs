@@ -146,7 +146,7 @@ pub(crate) fn id_of_row(key: Key, tail: i64) -> u128 {
 }
 
 /// What changes whenever something does. Sums may run over an integer, so they are sums of reals where that is near.
-const FINGERPRINT: [&str; 7] = [
+const FINGERPRINT: [&str; 8] = [
     "SELECT id, revision, created_at, deleted FROM tenants ORDER BY no",
     "SELECT id, revision, health_revision, standing FROM endpoints ORDER BY no",
     "SELECT count(*), max(created_at) FROM keys",
@@ -155,6 +155,7 @@ const FINGERPRINT: [&str; 7] = [
      FROM deliveries",
     "SELECT count(*), max(key), sum(status), sum(replayed) FROM replays",
     "SELECT count(*), max(no), max(at), count(outcome) FROM audit",
+    "SELECT count(*), max(no), count(resolved_at) FROM alerts",
 ];
 
 /// A hash that is the same on every machine and in every version.

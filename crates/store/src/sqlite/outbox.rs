@@ -7,10 +7,10 @@ use super::rows::{endpoint_id, from_json, parse};
 use crate::{NoticeEntry, Scope};
 
 /// What joins a scope to what it names, and the columns that [`scope`] reads.
-const SCOPE_COLUMNS: &str = "e.id, t.id";
+pub(super) const SCOPE_COLUMNS: &str = "e.id, t.id";
 
 /// What a row is about, from columns that begin here: the endpoint's id, then the tenant's.
-fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
+pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
     if row.get_ref(first)?.as_blob_or_null()?.is_some() {
         return Ok(Scope::Endpoint(endpoint_id(row, first)?));
     }

@@ -81,7 +81,7 @@ impl SqliteStore {
             .map_err(|error| explain(&path, &error))
     }
 
-    fn write<T, F>(&self, run: F) -> Answer<T>
+    pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -99,7 +99,7 @@ impl SqliteStore {
         answer
     }
 
-    fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,

@@ -3,7 +3,7 @@
 //! A step looks at the next few events in the order of their keys. It removes those that are old enough, with everything
 //! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
 //! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Each
-//! step also removes a few passes and entries of the audit whose time is up.
+//! step also removes a few passes, entries of the audit and alerts whose time is up.
 //!
 //! What is old lies side by side, so it is removed in ranges of keys: that costs a fraction of looking for each row.
 
@@ -18,7 +18,7 @@ use super::keys::{Key, at, key_of, most, ms};
 use super::rows::{endpoint_id, from_json};
 use super::schema::meta;
 use super::tidy_runs::{Run, runs};
-use super::{audit, passes};
+use super::{alerts, audit, passes};
 use crate::retention::is_over;
 use crate::stretches::Stretches;
 use crate::{Kept, Limits, Retention, Tidied};
@@ -113,7 +113,9 @@ pub(super) fn step(
     }
     let passes = passes::tidy(conn, now, retention.step)?;
     let entries = audit::tidy(conn, now, retention.step)?;
-    tidied.more = more || (retention.step > 0 && passes.max(entries) == retention.step);
+    let alerts = alerts::tidy(conn, now, retention.step)?;
+    let most = passes.max(entries).max(alerts);
+    tidied.more = more || (retention.step > 0 && most == retention.step);
     Ok(tidied)
 }
 

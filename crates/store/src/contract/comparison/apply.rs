@@ -10,15 +10,17 @@ use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_core::time::{Span, Timestamp};
+use serde_json::json;
 
 use super::names::DeliveryName;
 use super::operation::{Draft, Effects, KeptDraft, Operation, PATTERNS, PLANS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
-    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
+    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
+    tenant, trace,
 };
 use crate::{
-    AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
+    Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
     Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
     ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
 };
@@ -211,6 +213,26 @@ impl Side<'_> {
                     false => AuditOutcome::Done,
                 };
                 self.tell(&store.finish_audit(entry, outcome).await)
+            }
+            Operation::RaiseAlert {
+                now,
+                alert,
+                name,
+                scope,
+            } => {
+                let alert = Alert {
+                    id: alert,
+                    name,
+                    scope,
+                    tenant: None,
+                    raised_at: now,
+                    resolved_at: None,
+                    detail: json!({ "value": 0.5 }),
+                };
+                self.tell(&store.raise_alert(now, alert).await)
+            }
+            Operation::ResolveAlert { now, alert } => {
+                self.tell(&store.resolve_alert(now, alert).await)
             }
             Operation::ListAudit {
                 tenant,
@@ -515,6 +537,8 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
             event_type: kind(draft.event_type),
             content_type: None,
             payload: Bytes::from(payload),
+            // Some belong to a trace, and some of those say more.
+            trace: draft.ordering.map(|number| trace(number + 1, number == 2)),
         }),
         deliver_at: draft.deliver_at,
         ordering: draft.ordering.map(OrderingKey),

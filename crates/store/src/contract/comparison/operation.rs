@@ -1,14 +1,15 @@
 //! What can be done to a store, made up from dice.
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{AuditId, EndpointId, first_moment, id_of};
+use posthaste_core::id::{AlertId, AuditId, EndpointId, first_moment, id_of};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
-use crate::contract::given::{DAY, HOUR, at};
-use crate::{ReplayScope, StoredStatus};
+use crate::contract::given::{DAY, HOUR, at, id};
+use crate::{ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -24,6 +25,7 @@ pub(super) const STATUSES: [StoredStatus; 6] = [
 ];
 /// Plans; the last is in no configuration.
 pub(super) const PLANS: [&str; 3] = ["small", "large", "gone"];
+const ALERTS: [AlertName; 2] = [AlertName::RetryRatio, AlertName::BreakerTripped];
 const ENDPOINTS: u64 = 7;
 const KEYS: u64 = 5;
 
@@ -189,6 +191,16 @@ pub(super) enum Operation {
         entry: AuditId,
         refused: bool,
     },
+    RaiseAlert {
+        now: Timestamp,
+        alert: AlertId,
+        name: AlertName,
+        scope: Scope,
+    },
+    ResolveAlert {
+        now: Timestamp,
+        alert: AlertId,
+    },
     ListAudit {
         tenant: &'static str,
         since: Option<Timestamp>,
@@ -204,6 +216,8 @@ pub(super) struct Script {
     now: Timestamp,
     /// The entries of the audit, in the order in which they were begun.
     entries: Vec<AuditId>,
+    /// The alerts that were raised, or tried to be.
+    alerts: Vec<AlertId>,
 }
 
 impl Script {
@@ -212,6 +226,7 @@ impl Script {
             dice,
             now: at(30 * DAY),
             entries: Vec::new(),
+            alerts: Vec::new(),
         }
     }
 
@@ -492,6 +507,29 @@ impl Script {
         }
     }
 
+    fn on_an_alert(&mut self) -> Operation {
+        let now = self.tick();
+        let known = self.alerts.len() as u64;
+        if known > 0 && self.dice.chance(4, 10) {
+            let alert = self.alerts[self.dice.between(0, known - 1) as usize];
+            return Operation::ResolveAlert { now, alert };
+        }
+        let alert = AlertId(id_of(first_moment(now), self.dice.bits()));
+        self.alerts.push(alert);
+        let scope = match self.dice.between(0, 3) {
+            0 => Scope::Everything,
+            1 => Scope::Tenant(id(self.tenant())),
+            _ => Scope::Endpoint(self.endpoint()),
+        };
+        let name = *self.dice.pick(&ALERTS);
+        Operation::RaiseAlert {
+            now,
+            alert,
+            name,
+            scope,
+        }
+    }
+
     /// The next operation, given what has been heard of.
     pub(super) fn next(&mut self, names: &Names) -> Operation {
         let delivery = self.delivery(names);
@@ -537,6 +575,7 @@ impl Script {
             },
             (92, _) => Operation::Reopen,
             (93..=94, _) => self.on_the_audit(),
+            (95, _) => self.on_an_alert(),
             (_, _) => self.accept(),
         }
     }

@@ -1,0 +1,3 @@
+//! What people are told without asking.
+
+pub mod mail;
