@@ -15,7 +15,7 @@ use posthaste_core::time::Timestamp;
 use crate::{
     Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Endpoint,
-    EndpointRow, EventFilter, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry, Page,
+    EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent, Outbox, Page,
     PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
     StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
@@ -53,7 +53,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    the opening.
 ///
 /// Tenants are apart: where a method takes a tenant, what belongs to another does not exist for it.
-pub trait Store: Alerts + Send + Sync {
+pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Tenants and keys.
 
     /// Adds a tenant. Its revision is stored as 0.
@@ -322,13 +322,11 @@ pub trait Store: Alerts + Send + Sync {
         limit: usize,
     ) -> Answer<u64>;
 
-    /// Notices with a number above `after`, the oldest first, at most `limit`.
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
-
     /// Removes what has been finished for as long as its tenant, its plan or the server keeps it: events with all their
     /// deliveries, of others what they carried, all attempts but the last, and replays. Also passes whose time is up,
-    /// entries of the audit older than [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before
-    /// [`ALERTS_KEPT`](crate::ALERTS_KEPT). One small step; steps go round through all that is stored.
+    /// figures that were kept for [long enough](crate::Width::kept), entries of the audit older than
+    /// [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before [`ALERTS_KEPT`](crate::ALERTS_KEPT). One
+    /// small step; steps go round through all that is stored.
     ///
     /// An event goes, and what it carried goes, when its last delivery has ended that long ago; attempts when their own
     /// delivery has.

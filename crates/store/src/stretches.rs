@@ -73,6 +73,17 @@ impl<K: Ord + Copy> Stretches<K> {
         self.stretches.insert(above, Stretch { up_to, until });
     }
 
+    /// Something of this key has changed: what was known of it does not hold any more.
+    pub(crate) fn forget_at(&mut self, key: K) {
+        let before = self.stretches.range(..key).next_back();
+        if let Some((above, stretch)) = before
+            && stretch.up_to >= key
+        {
+            let above = *above;
+            self.stretches.remove(&above);
+        }
+    }
+
     /// Everything is to be looked at again.
     pub(crate) fn forget(&mut self) {
         self.stretches.clear();
@@ -123,6 +134,20 @@ mod tests {
         assert_eq!(stretches.stretches.len(), 1);
         assert_eq!(stretches.pass_over(0, NOW.after(Span::from_secs(59))), 100);
         assert_eq!(stretches.pass_over(0, NOW.after(Span::from_secs(60))), 0);
+    }
+
+    #[test]
+    fn what_has_changed_is_looked_at_again() {
+        let mut stretches = Stretches::default();
+        stretches.looked_at(0, 10, later(3_600));
+        stretches.looked_at(10, 20, later(7_200));
+        stretches.forget_at(21);
+        assert_eq!(stretches.pass_over(0, NOW), 20);
+        stretches.forget_at(10);
+        assert_eq!(stretches.pass_over(0, NOW), 0);
+        assert_eq!(stretches.pass_over(10, NOW), 20);
+        stretches.forget_at(11);
+        assert_eq!(stretches.pass_over(10, NOW), 10);
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub const SETTINGS: &[Setting] = &[
     plain("breaker.exhausted_deliveries", Count),
     plain("breaker.first_wait", Text),
     plain("breaker.longest_wait", Text),
+    plain("notices.tenant", Text),
+    plain("notices.gather", Text),
     plain("mail.server", Text),
     plain("mail.password", Text),
     plain("mail.tls", Text),

@@ -16,6 +16,8 @@ mod deliver;
 mod kill;
 #[path = "../program/life.rs"]
 mod life;
+#[path = "../program/notices.rs"]
+mod notices;
 #[path = "../program/retention.rs"]
 mod retention;
 #[path = "../program/signed.rs"]

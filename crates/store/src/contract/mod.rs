@@ -15,6 +15,7 @@ mod harness;
 mod accepting;
 mod alerting;
 mod audit;
+mod buckets;
 mod burying;
 mod endpoints;
 mod fetching;
@@ -28,6 +29,7 @@ mod recording;
 mod replaying;
 mod retrying;
 mod sweeping;
+mod telling;
 mod tenants;
 mod tidying;
 mod volume;
@@ -166,10 +168,29 @@ macro_rules! every_case {
                 a_cancelled_replay_stops
                 replays_belong_to_their_tenant
             }
+            telling {
+                failures_become_one_notice_for_each_endpoint
+                what_swept_a_deletion_is_no_news
+                a_replayed_delivery_that_fails_again_is_counted_again
+                notices_are_told_once_and_let_go
+                lines_gather_in_letters_until_they_are_due
+                a_claimed_letter_is_nobody_elses_for_a_while
+                what_came_while_a_letter_was_sent_goes_with_the_next
+                a_letter_is_tried_again_or_dropped
+                a_long_letter_counts_what_it_leaves_out
+            }
             figures {
                 counts_are_what_a_recount_says
                 those_retrying_for_long_are_counted
                 notices_are_read_from_where_one_stopped
+            }
+            buckets {
+                what_happened_is_added_up_and_is_there_after_a_restart
+                many_things_happen_at_once
+                scopes_are_apart
+                a_later_tenant_sees_nothing_of_what_happened_before
+                old_buckets_go_in_small_steps
+                the_worst_come_first
             }
             alerting {
                 an_alert_is_raised_once_and_resolved_once

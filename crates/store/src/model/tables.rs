@@ -12,9 +12,11 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 
+use crate::failures::Failures;
+use crate::outbox::KeptLetter;
 use crate::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
-    Page, PageRequest, Pass, Replay, StoreSettings, Tenant,
+    Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -84,6 +86,14 @@ pub(super) struct AuditRow {
     pub(super) entry: AuditEntry,
 }
 
+/// What something is about, told from an earlier tenant of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whole {
+    Everything,
+    Tenant(Owner),
+    Endpoint(EndpointId),
+}
+
 #[derive(Debug)]
 pub(super) struct AlertRow {
     /// Whose it is, unless it is about everything.
@@ -107,6 +117,13 @@ pub(super) struct Tables {
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
+    pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
+    pub(super) last_notice: u64,
+    /// People have been told of notices up to this number.
+    pub(super) told: u64,
+    /// What failed and became no notice yet.
+    pub(super) failures: Failures<EndpointId>,
+    pub(super) letters: BTreeMap<String, KeptLetter>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -128,6 +145,11 @@ impl Tables {
             replays: BTreeMap::new(),
             alerts: BTreeMap::new(),
             notices: Vec::new(),
+            figures: BTreeMap::new(),
+            last_notice: 0,
+            told: 0,
+            failures: Failures::default(),
+            letters: BTreeMap::new(),
             tidied_to: None,
         }
     }

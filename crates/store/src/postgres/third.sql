@@ -12,10 +12,11 @@ ALTER TABLE replays ADD COLUMN skipped bigint NOT NULL DEFAULT 0;
 ALTER TABLE notices RENAME COLUMN endpoint_no TO scope;
 
 -- Figures: what happened, by time. Written by flushes, so never in the way of an event.
+-- Ordered by time, so that what a flush touches lies together.
 CREATE TABLE figures (
-    scope bigint NOT NULL,
     width smallint NOT NULL,
     bucket bigint NOT NULL,
+    scope bigint NOT NULL,
     attempts bigint NOT NULL,
     retries bigint NOT NULL,
     second_attempts bigint NOT NULL,
@@ -24,9 +25,9 @@ CREATE TABLE figures (
     failed bigint NOT NULL,
     latency_micros bigint NOT NULL,
     slowest_micros bigint NOT NULL,
-    PRIMARY KEY (scope, width, bucket)
+    PRIMARY KEY (width, bucket, scope)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX figures_by_age ON figures (width, bucket);
+CREATE INDEX figures_failing ON figures (width, bucket) WHERE retries + failed > 0;
 
 -- Alerts: of one name about one scope, at most one is open.
 CREATE TABLE alerts (
@@ -42,14 +43,17 @@ CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NUL
 CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
 CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
--- the herald has come.
+-- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
+-- recipient; how far the herald has come.
 CREATE TABLE failures (
-    endpoint_no bigint PRIMARY KEY,
+    endpoint_no bigint NOT NULL,
+    reason smallint NOT NULL,
+    kind smallint NOT NULL,
     count bigint NOT NULL,
     first_at bigint NOT NULL,
     last_at bigint NOT NULL,
-    detail text NOT NULL
+    example uuid NOT NULL,
+    PRIMARY KEY (endpoint_no, reason, kind)
 ) WITH (fillfactor = 50);
 CREATE TABLE letters (
     recipient text COLLATE "C" PRIMARY KEY,

@@ -19,7 +19,7 @@ use super::tidy_rows::{
     Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
 use super::tidy_strolls::Strolls;
-use super::{alerts, audit, passes, tidy_days};
+use super::{alerts, audit, buckets, passes, tidy_days};
 use crate::retention::is_over;
 use crate::{Kept, Limits, Retention, Tidied};
 
@@ -96,12 +96,13 @@ async fn step_on(
     })
 }
 
-/// Removes a few passes, entries of the audit and alerts whose time is up, and says whether there may be more.
+/// Removes a few passes, figures, entries of the audit and alerts whose time is up, and says whether there may be more.
 pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<bool, Fault> {
     let passes = passes::tidy(link, now, step).await?;
     let entries = audit::tidy(link, now, step).await?;
     let alerts = alerts::tidy(link, now, step).await?;
-    Ok(step > 0 && passes.max(entries).max(alerts) == step)
+    let figures = buckets::tidy(link, now, step).await?;
+    Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
 }
 
 /// What [`read_old`] wants.

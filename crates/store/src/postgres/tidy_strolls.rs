@@ -67,7 +67,10 @@ impl Strolls {
             let last = events.last().map_or(above, |event| event.id);
             let (full, found) = (events.len() == step, !events.is_empty());
             let (tidied, until) = act(scene, now, events, |_| early).await?;
-            stroll.stretches.looked_at(above, last, until.known());
+            // What begins anew meanwhile, on any node, ends after now, and its attempts go so long after that.
+            let anew = now.after(early.attempts);
+            let until = until.known().map(|until| until.min(anew));
+            stroll.stretches.looked_at(above, last, until);
             stroll.above = if full { last } else { before(day) };
             if !full {
                 self.done = Some((day, *no));

@@ -3,9 +3,11 @@
 //! A step looks at the next few events in the order of their keys. It removes those that are old enough, with everything
 //! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
 //! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Each
-//! step also removes a few passes, entries of the audit and alerts whose time is up.
+//! step also removes a few passes, entries of the audit, alerts and figures whose time is up.
 //!
 //! What is old lies side by side, so it is removed in ranges of keys: that costs a fraction of looking for each row.
+
+use std::collections::hash_map::Entry;
 
 use posthaste_core::time::{Span, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -18,7 +20,7 @@ use super::keys::{Key, at, key_of, most, ms};
 use super::rows::{endpoint_id, from_json};
 use super::schema::meta;
 use super::tidy_runs::{Run, runs};
-use super::{alerts, audit, passes};
+use super::{alerts, audit, buckets, passes};
 use crate::retention::is_over;
 use crate::stretches::Stretches;
 use crate::{Kept, Limits, Retention, Tidied};
@@ -40,6 +42,11 @@ impl Progress {
     /// Some tenant's things are kept for another time from now on.
     pub(super) fn kept_otherwise(&mut self) {
         self.stretches.forget();
+    }
+
+    /// Something of an event that had ended begins anew.
+    pub(super) fn begins_anew(&mut self, event: Key) {
+        self.stretches.forget_at(event);
     }
 
     fn keep_as(&mut self, retention: &Retention) {
@@ -114,8 +121,9 @@ pub(super) fn step(
     let passes = passes::tidy(conn, now, retention.step)?;
     let entries = audit::tidy(conn, now, retention.step)?;
     let alerts = alerts::tidy(conn, now, retention.step)?;
-    let most = passes.max(entries).max(alerts);
-    tidied.more = more || (retention.step > 0 && most == retention.step);
+    let figures = buckets::tidy(conn, now, retention.step)?;
+    let gone = passes.max(entries).max(alerts).max(figures);
+    tidied.more = more || (retention.step > 0 && gone == retention.step);
     Ok(tidied)
 }
 
@@ -155,8 +163,8 @@ fn kept_by_tenant(
 ) -> rusqlite::Result<FxHashMap<i64, Kept>> {
     let mut tenants = FxHashMap::default();
     for event in events {
-        if !tenants.contains_key(&event.tenant_no) {
-            tenants.insert(event.tenant_no, kept_of(conn, retention, event.tenant_no)?);
+        if let Entry::Vacant(place) = tenants.entry(event.tenant_no) {
+            place.insert(kept_of(conn, retention, event.tenant_no)?);
         }
     }
     Ok(tenants)
@@ -254,17 +262,12 @@ fn read_end(row: &rusqlite::Row<'_>) -> rusqlite::Result<End> {
 }
 
 /// The earliest moment at which something can go, if that is known.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Until {
+    #[default]
     Never,
     At(Timestamp),
     Unknown,
-}
-
-impl Default for Until {
-    fn default() -> Until {
-        Until::Never
-    }
 }
 
 impl Until {

@@ -1,6 +1,5 @@
 //! Does an operation to one side, and tells what came of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,8 +11,9 @@ use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReaso
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
+use super::keeping::{kept_for, plans};
 use super::names::DeliveryName;
-use super::operation::{Draft, Effects, KeptDraft, Operation, PATTERNS, PLANS, Search, TENANTS};
+use super::operation::{Draft, Effects, KeptDraft, Operation, PATTERNS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
@@ -21,12 +21,9 @@ use crate::contract::given::{
 };
 use crate::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
+    Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,
 };
-
-/// Rounds of tidying that certainly look at everything.
-const TIDY_ROUNDS: usize = 3;
 
 impl Side<'_> {
     pub(super) async fn apply(&mut self, operation: &Operation) -> String {
@@ -259,14 +256,14 @@ impl Side<'_> {
                 step,
             } => {
                 let retention = Retention {
-                    deliveries: Span::from_millis(keep_ms),
                     payloads: payloads_ms.map(Span::from_millis),
                     attempts: attempts_ms.map(Span::from_millis),
                     plans: Arc::new(plans()),
-                    step,
+                    ..Retention::all(Span::from_millis(keep_ms), step)
                 };
                 self.tidy(now, &retention).await
             }
+            Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
                 self.reopen().await;
                 String::new()
@@ -343,11 +340,14 @@ impl Side<'_> {
         }
         let settled = Record::Attempt(Box::new(settled));
         let written = record(&*self.store, now, settled, detail()).await;
+        let endpoint = before.facts().endpoint;
+        let tenant = owner.as_ref().map_or(TENANTS[0], |(tenant, _)| tenant);
+        let happened = happened(now, tenant, endpoint, code.into());
+        self.store.add_figures(happened).await.expect("it is added");
         let found = match owner {
             Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
             None => Ok(None),
         };
-        let endpoint = before.facts().endpoint;
         self.tell(&(
             written,
             found,
@@ -464,40 +464,6 @@ impl Side<'_> {
             }
         }
     }
-
-    async fn tidy(&self, now: Timestamp, retention: &Retention) -> String {
-        let (mut removed, mut payloads) = (0, 0);
-        for _ in 0..TIDY_ROUNDS {
-            loop {
-                let tidied = self.store.tidy(now, retention.clone()).await;
-                let tidied: Tidied = tidied.expect("it tidies");
-                let acted_on = tidied.events + tidied.payloads;
-                assert!(acted_on <= retention.step, "a step too far");
-                removed += tidied.events;
-                payloads += tidied.payloads;
-                if !tidied.more {
-                    break;
-                }
-            }
-        }
-        format!("{removed} removed, {payloads} emptied")
-    }
-}
-
-fn kept_for(deliveries: Option<u64>, payloads: Option<u64>, attempts: Option<u64>) -> Limits {
-    Limits {
-        retention: deliveries.map(Span::from_hours),
-        payload_retention: payloads.map(Span::from_hours),
-        attempt_retention: attempts.map(Span::from_hours),
-        ..Limits::default()
-    }
-}
-
-fn plans() -> BTreeMap<String, Limits> {
-    let small = kept_for(Some(18), Some(6), None);
-    let large = kept_for(Some(100), None, Some(30));
-    let limits = PLANS.iter().zip([small, large]);
-    limits.map(|(name, it)| ((*name).to_owned(), it)).collect()
 }
 
 fn a_tenant(name: &str, revision: u64, own_policy: bool, kept: KeptDraft) -> Tenant {
@@ -561,6 +527,23 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
         resource: "/v1/tenants".to_owned(),
         outcome: None,
     }
+}
+
+/// To everything, to a tenant and to an endpoint.
+fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<Happened> {
+    let tally = Tally {
+        attempts: count,
+        retries: count / 3,
+        slowest_micros: count,
+        ..Tally::default()
+    };
+    let scopes = [
+        Scope::Everything,
+        Scope::Tenant(id(tenant)),
+        Scope::Endpoint(endpoint),
+    ];
+    let happened = scopes.map(|scope| Happened { scope, at, tally });
+    happened.into()
 }
 
 fn a_health((revision, tripped): (u64, bool)) -> Health {
