@@ -110,6 +110,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
             ..Retention::all(config.retention, 0)
         },
         grace: duration(config.grace),
+        otlp: config.otlp.clone(),
     })
 }
 
