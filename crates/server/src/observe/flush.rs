@@ -64,7 +64,7 @@ impl Observatory {
             );
         }
         // What comes in the meantime is for the next time.
-        let mut left = self.ledger().pending.len();
+        let mut left = self.ledger().pending.count();
         while left > 0 {
             let alone = self.writing.write().await;
             let piece = self.ledger().pending.take(PIECE);

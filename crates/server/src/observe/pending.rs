@@ -116,7 +116,7 @@ impl Pending {
     }
 
     /// How many tallies wait, at least.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.minutes.len() + self.count
     }
 
@@ -217,7 +217,7 @@ mod tests {
                     *sums.entry(it.scope).or_default() += it.tally.attempts;
                 }
             }
-            assert_eq!(pending.len(), 0);
+            assert_eq!(pending.count(), 0);
             assert_eq!(sums.remove(&Scope::Everything), Some(30), "{most}");
             assert_eq!(sums.len(), 3 + 7);
             assert_eq!(sums.values().sum::<u64>(), 60);
@@ -250,7 +250,7 @@ mod tests {
             let endpoint = EndpointId(number.into());
             pending.add(Timestamp(0), &tenant(1), endpoint, &attempts(1));
         }
-        assert_eq!(pending.len(), MAX_PENDING + 1);
+        assert_eq!(pending.count(), MAX_PENDING + 1);
         assert_eq!(pending.passed_over(), 11);
         assert_eq!(pending.passed_over(), 0);
         assert_eq!(told(&pending, &Scope::Everything), [(0, most + 10)]);

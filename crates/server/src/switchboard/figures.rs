@@ -107,13 +107,15 @@ impl Switchboard {
             of: scope.clone().into(),
         };
         let replies = self.ask_each(&question).await.into_iter();
-        let unwritten = |(node, reply)| match reply {
-            Reply::Pending { flushes, minutes } => Some(Unwritten {
+        let unwritten = |(node, reply)| {
+            let Reply::Pending { flushes, minutes } = reply else {
+                return None;
+            };
+            Some(Unwritten {
                 node,
                 flushes,
                 minutes,
-            }),
-            _ => None,
+            })
         };
         replies.filter_map(unwritten).collect()
     }
