@@ -19,6 +19,7 @@ pub mod database;
 pub mod demo;
 pub mod engine;
 pub mod housekeeping;
+pub mod limits;
 pub mod listener;
 pub mod logging;
 pub mod node;

@@ -41,6 +41,7 @@ use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
+use crate::limits;
 use crate::observe::Observatory;
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
@@ -197,7 +198,7 @@ impl Node {
             dashboard,
             roots,
             proxy,
-            limits,
+            limits: engine_limits,
             breaker,
             retry_after_cap,
             retention,
@@ -260,7 +261,7 @@ impl Node {
             observe: observe.clone(),
             clock: clock.clone(),
             dice: chance::seed(),
-            limits,
+            limits: engine_limits,
             breaker,
             retry_after_cap,
             lease: store.cluster().map(|cluster| cluster.lease()),
@@ -275,6 +276,15 @@ impl Node {
             (&mut sending).await.expect("the engine does not panic")?;
         }
 
+        // Nobody waits for it: there may be very many tenants.
+        tokio::spawn({
+            let (store, plans) = (store.clone(), api_settings.plans.clone());
+            async move {
+                if let Err(error) = limits::tell_lost_plans(&*store, &plans).await {
+                    tracing::warn!(%error, "whether every tenant's plan exists could not be looked up");
+                }
+            }
+        });
         let (stopping, stopped) = watch::channel(false);
         let app = Arc::new(App::new(
             store.clone(),

@@ -31,7 +31,7 @@ mod docs;
 mod endpoints;
 pub mod events;
 mod find;
-mod form;
+pub(crate) mod form;
 pub mod inside;
 mod keys;
 mod metrics;
@@ -52,6 +52,7 @@ pub mod settings;
 pub mod stats;
 mod tenants;
 pub(crate) mod trail;
+mod usage;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -9,7 +9,7 @@ use http::StatusCode;
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{EventFilter, PageRequest, Tenant};
+use posthaste_store::{EventFilter, Limits, PageRequest, Tenant};
 
 use super::App;
 use super::auth::KnownTenant;
@@ -110,9 +110,7 @@ impl Month {
 impl App {
     /// Spends `count` of the tenant's events per second.
     pub fn admit_events(&self, tenant: &KnownTenant, count: u32) -> Result<(), Problem> {
-        let limits = &tenant.tenant.limits;
-        let default = self.settings.limits.events_per_second;
-        let Some(per_second) = limits.events_per_second.or(default) else {
+        let Some(per_second) = self.limits_of(&tenant.tenant).events_per_second else {
             return Ok(());
         };
         if per_second == 0 {
@@ -139,7 +137,7 @@ impl App {
         now: Timestamp,
         count: u64,
     ) -> Result<Option<Reserved<'a>>, Problem> {
-        let Some(limit) = tenant.tenant.limits.events_per_month else {
+        let Some(limit) = self.limits_of(&tenant.tenant).events_per_month else {
             return Ok(None);
         };
         let (meter, month) = (&tenant.month, Month::of(now));
@@ -202,27 +200,31 @@ impl App {
         Ok(events)
     }
 
+    /// What a tenant is allowed: its own limits, else its plan's, else the server's.
+    pub fn limits_of(&self, tenant: &Tenant) -> Limits {
+        self.settings.plans.limits_of(tenant)
+    }
+
     /// How large a payload of this tenant may be.
     pub fn payload_bytes(&self, tenant: &Tenant) -> u64 {
-        let own = tenant.limits.payload_bytes;
-        own.unwrap_or(self.settings.body_bytes)
+        let allowed = self.limits_of(tenant).payload_bytes;
+        allowed.unwrap_or(self.settings.body_bytes)
     }
 
     /// How many endpoints a tenant may have.
     pub fn endpoints_allowed(&self, tenant: &Tenant) -> u32 {
-        let own = tenant.limits.endpoints;
-        own.unwrap_or(self.settings.limits.endpoints)
+        self.limits_of(tenant).endpoints.unwrap_or(u32::MAX)
     }
 
-    /// Notes a mistake if a policy asks for more attempts than the tenant's plan allows.
+    /// Notes a mistake if a policy asks for more attempts than a tenant is allowed.
     pub fn check_policy(
         &self,
         policy: &RetryPolicy,
-        allowed: Option<u32>,
+        tenant: &Tenant,
         field: &str,
         mistakes: &mut Mistakes,
     ) {
-        let Some(allowed) = allowed.or(self.settings.limits.max_attempts) else {
+        let Some(allowed) = self.limits_of(tenant).max_attempts else {
             return;
         };
         if policy.max_attempts > allowed {

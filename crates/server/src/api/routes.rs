@@ -14,13 +14,14 @@ use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
     attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics, policies,
-    portal_links, probes, replays, stats, tenants,
+    portal_links, probes, replays, stats, tenants, usage,
 };
 
 /// Every route, in the order in which they are described.
 pub static GROUPS: &[&Group] = &[
     &probes::GROUP,
     &tenants::GROUP,
+    &usage::GROUP,
     &keys::GROUP,
     &portal_links::GROUP,
     &endpoints::GROUP,

@@ -1,5 +1,6 @@
 //! `posthaste serve`: the server, until it is told to stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
@@ -89,6 +90,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         role: config.role,
         store_settings: StoreSettings {
             default_policy: config.retry_policy.clone(),
+            plans: Arc::new(config.plans()),
             ..StoreSettings::new(chance::seed())
         },
         master_keys: config.key_source(),

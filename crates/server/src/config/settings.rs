@@ -1,6 +1,7 @@
 //! Every setting by name.
 //!
-//! The one list from which variables and flags follow. What a setting means is in
+//! The one list from which variables and flags follow; but for plans, whose names are the operator's own, so that they
+//! stand in the file only. What a setting means is in
 //! [`read`](super::read), what it is for in `config.default.toml`; tests hold the three together.
 
 use serde_json::{Number, Value};
@@ -81,7 +82,9 @@ pub const SETTINGS: &[Setting] = &[
     plain("limits.request_burst", Count),
     plain("tenant_limits.endpoints", Count),
     plain("tenant_limits.events_per_second", Count),
+    plain("tenant_limits.events_per_month", Count),
     plain("tenant_limits.max_attempts", Count),
+    plain("tenant_limits.in_flight", Count),
     plain("dashboard.enabled", Truth),
     plain("dashboard.session", Text),
     plain("portal.name", Text),

@@ -102,12 +102,13 @@ impl House {
             });
         };
         let tenant = store.tenant(row.endpoint.tenant.clone()).await?;
-        let plan = tenant.as_ref().map(|tenant| tenant.limits);
+        let plans = &self.store_settings.plans;
+        let limits = tenant.as_ref().map(|tenant| plans.limits_of(tenant));
         let inherited = tenant.and_then(|tenant| tenant.default_retry_policy);
         let policy = self
             .store_settings
             .policy_for(row.endpoint.retry_policy.as_ref(), inherited.as_ref());
-        let policy = plan.unwrap_or_default().bound(policy);
+        let policy = limits.unwrap_or_default().bound(policy);
         let introduction = Introduction {
             endpoint,
             tenant: row.endpoint.tenant.clone(),

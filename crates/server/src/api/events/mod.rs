@@ -16,7 +16,8 @@ use posthaste_core::lane::Standing;
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
-    Content, DeliveryFilter, EventFilter, Ingest, Ingested, NewEvent, PageRequest, Tenant,
+    Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
+    PageRequest, Tenant,
 };
 
 use super::App;
@@ -123,9 +124,9 @@ async fn test(mut call: Call) -> Result<Response<Body>, Problem> {
 /// payloads, which base64 makes larger still.
 fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     let largest = app.payload_bytes(tenant).div_ceil(3).saturating_mul(4);
-    match tenant.limits.payload_bytes {
-        None => app.settings.body_bytes,
-        Some(_) => largest
+    match app.settings.plans.source(tenant, LimitName::PayloadBytes) {
+        LimitSource::Server => app.settings.body_bytes,
+        LimitSource::Tenant | LimitSource::Plan => largest
             .saturating_add(ENVELOPE_BYTES)
             .max(app.settings.body_bytes),
     }
