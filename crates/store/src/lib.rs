@@ -37,6 +37,7 @@ pub mod sqlite;
 mod store;
 mod whose;
 
+pub use posthaste_core::allowance::Allowance;
 pub use posthaste_core::cluster::NodeNo;
 
 pub use alert::{ALERTS_KEPT, Alert, AlertFilter, Alerts};
@@ -63,7 +64,7 @@ pub use maintenance::{Counts, Retention, Swept, Tidied};
 pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, NoticeEntry, Outbox, Posted};
 pub use page::{Page, PageRequest};
 pub use passes::{Holder, Pass};
-pub use plans::{LimitName, LimitSource, Plans};
+pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use scope::Scope;
 pub use settings::StoreSettings;

@@ -75,6 +75,19 @@ impl LimitName {
     }
 }
 
+/// For how many months it is known how much was used.
+pub const MONTHS_KEPT: u32 = 13;
+
+/// How much a tenant uses of what it is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Endpoints that are not deleted.
+    pub endpoints: u64,
+    /// Events that were accepted in the calendar month, in UTC, whether they are still kept or not. Tests are among
+    /// them; what is found again by its idempotency key and what a replay sends is not.
+    pub events_this_month: u64,
+}
+
 /// Who says what a limit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSource {

@@ -23,6 +23,7 @@ enum Flaw {
     ForgetsIdempotencyKeys,
     ForgetsDeliverAt,
     RoutesTestsToEverybody,
+    ForgetsAllowances,
     HandsNothingOver,
     NeverSaysBlocked,
     IgnoresOrder,
@@ -47,10 +48,11 @@ enum Flaw {
     ForgetsAtARestart,
 }
 
-const FLAWS: [Flaw; 25] = [
+const FLAWS: [Flaw; 26] = [
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
     Flaw::RoutesTestsToEverybody,
+    Flaw::ForgetsAllowances,
     Flaw::HandsNothingOver,
     Flaw::NeverSaysBlocked,
     Flaw::IgnoresOrder,
@@ -155,7 +157,15 @@ macro_rules! right {
 }
 
 impl Store for Flawed {
-    fn accept(&self, now: Timestamp, mut events: Vec<NewEvent>) -> Answer<Ingest> {
+    fn accept_within(
+        &self,
+        now: Timestamp,
+        mut events: Vec<NewEvent>,
+        mut allowance: Allowance,
+    ) -> Answer<Ingest> {
+        if self.has(Flaw::ForgetsAllowances) {
+            allowance = Allowance::UNLIMITED;
+        }
         for event in &mut events {
             if self.has(Flaw::ForgetsIdempotencyKeys) {
                 event.idempotency = None;
@@ -167,7 +177,7 @@ impl Store for Flawed {
                 event.only = None;
             }
         }
-        self.inner.accept(now, events)
+        self.inner.accept_within(now, events, allowance)
     }
 
     fn fetch(
@@ -370,6 +380,7 @@ impl Store for Flawed {
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
         troubled(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
         dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
+        usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
         event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
         content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
         delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;

@@ -95,7 +95,6 @@ pub struct App {
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<KnownKey>>,
     tenants: Cache<TenantId, Arc<KnownTenant>>,
-    meters: Cache<TenantId, Arc<Meter>>,
     /// How much tenants did lately that left a trail.
     acts: Cache<TenantId, Arc<Meter>>,
     mint: Mutex<Mint>,
@@ -130,7 +129,6 @@ impl App {
             settings,
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
-            meters: Cache::new(MAX_KNOWN_TENANTS),
             acts: Cache::new(MAX_KNOWN_TENANTS),
             mint: Mutex::new(Mint::new(dice)),
             replay_bell: Arc::new(Notify::new()),

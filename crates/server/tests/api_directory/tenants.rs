@@ -178,6 +178,27 @@ async fn a_plan_holds_where_the_tenant_does_not_say() {
             .status,
         201
     );
+    let usage = world.get("/v1/tenants/acme/usage").await.json;
+    assert_eq!(usage["plan"], "free");
+    assert_eq!(usage["plan_found"], true);
+    let shown = |name: &str| usage["limits"][name].clone();
+    assert_eq!(
+        shown("endpoints"),
+        json!({"limit": 2, "used": 2, "source": "tenant", "resets_at": null})
+    );
+    assert_eq!(
+        shown("max_attempts"),
+        json!({"limit": 5, "used": null, "source": "plan", "resets_at": null})
+    );
+    let next_month = "2026-02-01T00:00:00.000Z";
+    assert_eq!(
+        shown("events_per_month"),
+        json!({"limit": null, "used": 0, "source": "server", "resets_at": next_month})
+    );
+    let plans = world.get("/v1/plans").await.json;
+    assert_eq!(plans["data"][0]["name"], "free");
+    assert_eq!(plans["data"][0]["limits"]["endpoints"], 1);
+    assert_eq!(plans["data"][1]["name"], "pro");
     let changed = world
         .patch(TENANT, json!({"plan": null, "limits": null}))
         .await;

@@ -13,6 +13,8 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     ("tenants show acme", "GET /v1/tenants/acme", ""),
+    ("tenants usage acme", "GET /v1/tenants/acme/usage", ""),
+    ("tenants plans", "GET /v1/plans", ""),
     (
         "tenants create acme --name Acme",
         "POST /v1/tenants",
@@ -22,6 +24,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "tenants create --name A --endpoints 5 --events-per-second 6 --events-per-month 7 --payload-bytes 8 --max-attempts 9 --retention 30d --retry-policy swift",
         "POST /v1/tenants",
         r#"{"name":"A","default_retry_policy":{"preset":"swift"},"limits":{"endpoints":5,"events_per_second":6,"events_per_month":7,"payload_bytes":8,"max_attempts":9,"retention":"30d"}}"#,
+    ),
+    (
+        "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d",
+        "POST /v1/tenants",
+        r#"{"plan":"pro","limits":{"in_flight":4,"payload_retention":"1d","attempt_retention":"2d"}}"#,
     ),
     (
         "tenants update acme --name B",

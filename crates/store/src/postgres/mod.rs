@@ -74,6 +74,7 @@ mod tidings;
 mod tidy;
 mod tidy_days;
 mod unowned;
+mod usage;
 mod vault;
 mod walk;
 mod whose;

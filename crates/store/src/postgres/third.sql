@@ -55,3 +55,18 @@ CREATE TABLE letters (
 );
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
+
+-- Usage: how many events came, by calendar month, counted from January of the year 0, and tenant; in a slot for each node.
+CREATE TABLE usage (
+    month integer NOT NULL,
+    tenant_no bigint NOT NULL,
+    slot smallint NOT NULL,
+    events bigint NOT NULL,
+    PRIMARY KEY (month, tenant_no, slot)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Meters: how fast events of limited tenants come. Whoever takes some in holds the row until they are committed.
+CREATE TABLE meters (
+    tenant_no bigint PRIMARY KEY,
+    arrival_ns bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);

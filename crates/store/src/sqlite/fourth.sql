@@ -55,3 +55,11 @@ CREATE TABLE letters (
 ) WITHOUT ROWID;
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
+
+-- Usage: how many events came, by tenant and calendar month, counted from January of the year 0.
+CREATE TABLE usage (
+    tenant_no INTEGER NOT NULL,
+    month INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    PRIMARY KEY (tenant_no, month)
+) WITHOUT ROWID;

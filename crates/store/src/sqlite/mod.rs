@@ -40,6 +40,7 @@ mod rows;
 mod schema;
 mod store;
 mod tidy;
+mod usage;
 mod walk;
 mod whose;
 mod work;

@@ -162,20 +162,21 @@ async fn store(
     events: Vec<NewEvent>,
 ) -> Result<Vec<Ingested>, Problem> {
     let count = events.len();
-    app.admit_events(tenant, count as u32)?;
-    let reserved = app.reserve_events(tenant, now, count as u64).await?;
-    match app.store.accept(now, events).await? {
+    let keyless = events.iter().filter(|event| event.idempotency.is_none());
+    let surely_new = keyless.count() as u64;
+    let allowance = app.allowance(tenant, now, surely_new)?;
+    match app.store.accept_within(now, events, allowance).await? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
             app.observe.accepted(fresh as u64);
-            if let Some(reserved) = reserved {
-                reserved.keep(fresh as u64);
-            }
             Ok(accepted)
         }
         Ingest::Conflict(places) => Err(conflict(count, &places)),
         Ingest::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
+        Ingest::OverLimit { limit, wait } => {
+            Err(app.over_limit(tenant, now, surely_new, (limit, wait)))
+        }
     }
 }
 

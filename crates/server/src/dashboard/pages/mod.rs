@@ -16,6 +16,7 @@ mod overview;
 mod replays;
 mod tenants;
 mod typed;
+mod usage;
 
 use std::pin::Pin;
 

@@ -17,9 +17,9 @@ use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
 };
 use crate::{
-    AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
+    Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content,
+    DisabledReason, Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter,
+    ReplayScope, ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
 };
 
 /// Rounds of tidying that certainly look at everything.
@@ -118,7 +118,8 @@ impl Side<'_> {
                 now,
                 tenant,
                 drafts,
-            } => self.accept(now, tenant, &drafts).await,
+                allowance,
+            } => self.accept(now, tenant, &drafts, allowance).await,
             Operation::Attempt {
                 now,
                 delivery,
@@ -244,9 +245,16 @@ impl Side<'_> {
             .unwrap_or(DeliveryId(7))
     }
 
-    async fn accept(&mut self, now: Timestamp, tenant: &str, drafts: &[Draft]) -> String {
+    async fn accept(
+        &mut self,
+        now: Timestamp,
+        tenant: &str,
+        drafts: &[Draft],
+        allowance: Allowance,
+    ) -> String {
         let events = drafts.iter().map(|draft| an_event(tenant, draft)).collect();
-        let mut ingest = self.store.accept(now, events).await;
+        let mut ingest = self.store.accept_within(now, events, allowance).await;
+        let usage = self.store.usage(now, id(tenant)).await;
         if let Ok(Ingest::Done(ingested)) = &mut ingest {
             for it in ingested {
                 self.names.learn_event(it.event.id);
@@ -259,7 +267,7 @@ impl Side<'_> {
                     .sort_by_key(|delivery| delivery.endpoint);
             }
         }
-        self.tell(&ingest)
+        self.tell(&(ingest, usage))
     }
 
     async fn attempt(

@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
 use crate::contract::given::{DAY, HOUR, at};
-use crate::{ReplayScope, StoredStatus};
+use crate::{Allowance, ReplayScope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -107,6 +107,7 @@ pub(super) enum Operation {
         now: Timestamp,
         tenant: &'static str,
         drafts: Vec<Draft>,
+        allowance: Allowance,
     },
     Attempt {
         now: Timestamp,
@@ -295,10 +296,16 @@ impl Script {
             let count = self.dice.between(1, 4);
             drafts.extend((0..count).map(|_| self.draft()));
         }
+        // How fast events come is not compared: an engine may forget that when it is opened again.
+        let allowance = Allowance {
+            per_second: self.dice.chance(1, 40).then_some(0),
+            per_month: self.maybe(3, |script| script.dice.between(0, 40)),
+        };
         Operation::Accept {
             now: self.tick(),
             tenant: self.tenant(),
             drafts,
+            allowance,
         }
     }
 
