@@ -7,6 +7,7 @@
 //!   comes back; memory grows with busy endpoints, never with the backlog;
 //! - what was just accepted goes straight to its lane, without a detour over the disk;
 //! - tenants, and the lanes of each, take turns; no endpoint can keep another waiting;
+//! - of a tenant's no more are under way at once than it is allowed, counted until they are on disk;
 //! - a result is held until it is on disk, and while the disk fails nothing new is sent;
 //! - a fault of our own spends no attempt;
 //! - no attempt begins after an endpoint was disabled, paused or deleted, or a delivery called off;

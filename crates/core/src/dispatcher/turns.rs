@@ -5,6 +5,9 @@
 //! share of the places: at most as many as are still to spare. One tenant whose receivers all hang
 //! thus fills half of the places and no more, the less there is to spare the less each one gets, and
 //! some places are kept for tenants that have nothing under way.
+//!
+//! A tenant may be allowed only so many at once. While it has them, it stands outside, in nobody's way, and comes back
+//! with the first of its flights that lands, or when it is allowed more: it is always one of the two.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,6 +21,8 @@ enum Place {
     Idle,
     InRing,
     Parked,
+    /// It has as many under way as it may.
+    Outside,
 }
 
 #[derive(Debug)]
@@ -25,8 +30,16 @@ struct Tenant {
     id: TenantId,
     lanes: usize,
     flights: usize,
+    /// At most so many of them.
+    most: Option<usize>,
     ready: VecDeque<usize>,
     place: Place,
+}
+
+impl Tenant {
+    fn is_full(&self) -> bool {
+        self.most.is_some_and(|most| self.flights >= most)
+    }
 }
 
 /// The order in which lanes are served.
@@ -49,6 +62,7 @@ impl Turns {
                     id: id.clone(),
                     lanes: 0,
                     flights: 0,
+                    most: None,
                     ready: VecDeque::new(),
                     place: Place::Idle,
                 });
@@ -79,6 +93,21 @@ impl Turns {
         }
     }
 
+    /// At most so many of a tenant's may be under way at once.
+    pub(super) fn allow(&mut self, tenant: usize, most: Option<usize>) {
+        self.tenants[tenant].most = most;
+        self.let_in(tenant);
+    }
+
+    /// Lets a tenant that stands outside back into the ring, if it may have more under way.
+    fn let_in(&mut self, tenant: usize) {
+        let entry = &mut self.tenants[tenant];
+        if entry.place == Place::Outside && !entry.is_full() {
+            entry.place = Place::InRing;
+            self.ring.push_back(tenant);
+        }
+    }
+
     /// Puts a lane in line. The caller sees to it that a lane stands in line once.
     pub(super) fn enqueue(&mut self, tenant: usize, lane: usize) {
         let entry = &mut self.tenants[tenant];
@@ -97,7 +126,7 @@ impl Turns {
             return;
         }
         match std::mem::replace(&mut entry.place, Place::Idle) {
-            Place::Idle => {}
+            Place::Idle | Place::Outside => {}
             Place::InRing => self.ring.retain(|other| *other != tenant),
             Place::Parked => {
                 self.parked.remove(&(entry.flights, tenant));
@@ -113,6 +142,10 @@ impl Turns {
             }
             let tenant = self.ring.pop_front()?;
             let entry = &mut self.tenants[tenant];
+            if entry.is_full() {
+                entry.place = Place::Outside;
+                continue;
+            }
             if entry.flights > spare {
                 entry.place = Place::Parked;
                 self.parked.insert((entry.flights, tenant));
@@ -154,6 +187,7 @@ impl Turns {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
+        self.let_in(tenant);
         self.unpark_one(spare);
     }
 
@@ -233,6 +267,49 @@ mod tests {
         turns.landed(parked, 1);
         let served: Vec<usize> = (0..3).map_while(|_| turns.next(1)).collect();
         assert!(served.contains(&7), "{served:?}");
+    }
+
+    #[test]
+    fn a_tenant_that_has_all_it_may_waits_outside_and_comes_back() {
+        let mut turns = Turns::default();
+        let (few, other) = (tenant(&mut turns, "few"), tenant(&mut turns, "other"));
+        turns.allow(few, Some(2));
+        for lane in 0..10 {
+            turns.enqueue(few, lane);
+        }
+        for lane in [0, 1] {
+            assert_eq!(turns.next(100), Some(lane));
+            turns.took_off(few);
+        }
+        assert_eq!(turns.next(100), None);
+        turns.enqueue(other, 50);
+        assert_eq!(turns.next(100), Some(50), "nobody waits behind it");
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), Some(2));
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        // It is allowed more, and then less than it has.
+        turns.allow(few, Some(3));
+        assert_eq!(turns.next(100), Some(3));
+        turns.took_off(few);
+        turns.allow(few, Some(1));
+        for _ in 0..2 {
+            turns.landed(few, 100);
+            assert_eq!(turns.next(100), None);
+        }
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), Some(4));
+        // Whoever leaves while it stands outside is not waited for.
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        for lane in 5..10 {
+            turns.withdraw(few, lane);
+        }
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), None);
+        turns.allow(few, None);
+        turns.enqueue(few, 11);
+        assert_eq!(turns.next(100), Some(11));
     }
 
     #[test]
