@@ -1,5 +1,6 @@
 //! The one door out: every request that posthaste sends leaves through [`Client::send`], but for those
-//! that the person at the terminal makes to their own server, through [`operator`].
+//! that the person at the terminal makes to their own server, through [`operator`]. The operator's own
+//! [`database`] and [`mail`] server are reached from here as well.
 //!
 //! A webhook sender calls whatever strangers tell it to call, from inside its owner's network, and
 //! waits for answers that strangers write. This crate promises its caller:
@@ -30,6 +31,7 @@ pub mod database;
 mod dial;
 mod explain;
 mod identity;
+pub mod mail;
 mod meter;
 mod mishap;
 pub mod operator;

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod listener;
 pub mod logging;
 pub mod node;
+pub mod notices;
 pub mod observe;
 pub mod orders;
 pub mod picture;

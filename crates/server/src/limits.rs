@@ -2,6 +2,7 @@
 //! that whatever a plan may say a tenant may say, too.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use posthaste_core::mistakes::Fields;
 use posthaste_core::policy::MAX_ATTEMPTS;
@@ -89,9 +90,19 @@ pub fn example() -> Value {
 /// How many tenants are looked at in one go.
 const PAGE: usize = 250;
 
+/// Has a look, in the background, for tenants on plans that there are not. Nobody waits for it: there may be very many
+/// tenants.
+pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
+    tokio::spawn(async move {
+        if let Err(error) = tell_lost_plans(&*store, &plans).await {
+            tracing::warn!(%error, "whether every tenant's plan exists could not be looked up");
+        }
+    });
+}
+
 /// Says in the log which plans tenants are on that the configuration does not have. The server's limits hold for them,
 /// which may be more than they pay for.
-pub async fn tell_lost_plans(store: &dyn Store, plans: &Plans) -> Result<(), StoreError> {
+async fn tell_lost_plans(store: &dyn Store, plans: &Plans) -> Result<(), StoreError> {
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     let mut page = PageRequest {
         limit: PAGE,

@@ -42,6 +42,7 @@ use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::limits;
+use crate::notices::{self, Means, Telling};
 use crate::observe::Observatory;
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
@@ -78,6 +79,8 @@ pub struct NodeSettings {
     pub limits: Limits,
     /// When breakers trip.
     pub breaker: BreakerSettings,
+    /// By what means people are told.
+    pub means: Means,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
     /// How long what is finished is kept.
@@ -200,6 +203,7 @@ impl Node {
             proxy,
             limits: engine_limits,
             breaker,
+            means,
             retry_after_cap,
             retention,
             grace,
@@ -240,6 +244,7 @@ impl Node {
             false => None,
         };
         housekeeping::reseal(&*store, &vault, &clock).await?;
+        notices::prepare(&*store, &clock, &means.settings).await?;
 
         let rules = api_settings.egress_rules.clone();
         let client = Client::new(ClientSettings {
@@ -276,21 +281,13 @@ impl Node {
             (&mut sending).await.expect("the engine does not panic")?;
         }
 
-        // Nobody waits for it: there may be very many tenants.
-        tokio::spawn({
-            let (store, plans) = (store.clone(), api_settings.plans.clone());
-            async move {
-                if let Err(error) = limits::tell_lost_plans(&*store, &plans).await {
-                    tracing::warn!(%error, "whether every tenant's plan exists could not be looked up");
-                }
-            }
-        });
+        limits::look_for_lost_plans(store.clone(), api_settings.plans.clone());
         let (stopping, stopped) = watch::channel(false);
         let app = Arc::new(App::new(
             store.clone(),
             engine.clone(),
             vault,
-            observe,
+            observe.clone(),
             clock,
             chance::seed(),
             api_settings.clone(),
@@ -313,7 +310,17 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
+        let herald = notices::start(Telling {
+            store: store.clone(),
+            clock: app.clock.clone(),
+            switchboard: app.switchboard.clone(),
+            hears: Arc::new(notices::Nobody),
+            observe,
+            means,
+            stopped: stopped.clone(),
+        });
         let keepers = vec![
+            Keeper::new("the herald", herald),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),
         ];

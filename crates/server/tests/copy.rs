@@ -54,6 +54,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,
             payload: Bytes::from(vec![number as u8; 100]),
+            trace: None,
         }),
         idempotency: None,
         deliver_at: None,

@@ -318,6 +318,7 @@ fn content(kind: u64) -> Arc<Content> {
         event_type: format!("invoice.{kind}").parse().expect("a type"),
         content_type: None,
         payload: Bytes::from_static(PAYLOAD),
+        trace: None,
     })
 }
 

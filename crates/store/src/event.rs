@@ -11,6 +11,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::trace::TraceContext;
 
 use crate::{LimitName, StoreError};
 
@@ -23,6 +24,8 @@ pub struct Content {
     pub content_type: Option<String>,
     /// The bytes, as they were received.
     pub payload: Bytes,
+    /// Whose trace it belongs to, if its sender traces.
+    pub trace: Option<TraceContext>,
 }
 
 impl fmt::Debug for Content {
@@ -32,6 +35,7 @@ impl fmt::Debug for Content {
             .field("event_type", &self.event_type)
             .field("content_type", &self.content_type)
             .field("payload_bytes", &self.payload.len())
+            .field("trace", &self.trace)
             .finish_non_exhaustive()
     }
 }

@@ -1,13 +1,15 @@
 //! The comparison finds what it is there to find: each of these engines is right but for one thing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
 };
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::{Span, Timestamp};
@@ -22,6 +24,7 @@ const SEEDS: u64 = 30;
 enum Flaw {
     ForgetsIdempotencyKeys,
     ForgetsDeliverAt,
+    ForgetsTraces,
     RoutesTestsToEverybody,
     ForgetsAllowances,
     HandsNothingOver,
@@ -45,12 +48,19 @@ enum Flaw {
     KeepsRevokedKeys,
     ChangesWhatIsComplete,
     ShowsOthersAudit,
+    ShowsOthersAlerts,
+    NeverResolves,
     ForgetsAtARestart,
+    GathersTooEarly,
+    LosesALine,
+    ClaimsForNoTime,
+    LosesWhatCameSince,
 }
 
-const FLAWS: [Flaw; 26] = [
+const FLAWS: &[Flaw] = &[
     Flaw::ForgetsIdempotencyKeys,
     Flaw::ForgetsDeliverAt,
+    Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
     Flaw::ForgetsAllowances,
     Flaw::HandsNothingOver,
@@ -74,12 +84,18 @@ const FLAWS: [Flaw; 26] = [
     Flaw::KeepsRevokedKeys,
     Flaw::ChangesWhatIsComplete,
     Flaw::ShowsOthersAudit,
+    Flaw::ShowsOthersAlerts,
+    Flaw::NeverResolves,
     Flaw::ForgetsAtARestart,
+    Flaw::GathersTooEarly,
+    Flaw::LosesALine,
+    Flaw::ClaimsForNoTime,
+    Flaw::LosesWhatCameSince,
 ];
 
 #[test]
 fn every_flaw_is_found() {
-    for flaw in FLAWS {
+    for flaw in FLAWS.iter().copied() {
         let finds = |seed: &u64| compare(*seed, &FlawedHarness::new(flaw)).is_err();
         assert!(
             (0..SEEDS).any(|seed| finds(&seed)),
@@ -156,6 +172,79 @@ macro_rules! right {
     };
 }
 
+impl Outbox for Flawed {
+    right! {
+        notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+        told() -> Answer<u64>;
+    }
+
+    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        let before = match self.has(Flaw::GathersTooEarly) {
+            true => before.after(Span::from_hours(2)),
+            false => before,
+        };
+        self.inner.gather_failures(now, before, limit)
+    }
+
+    fn tell(
+        &self,
+        now: Timestamp,
+        from: u64,
+        up_to: u64,
+        mut lines: Vec<(String, LetterLine)>,
+        due_at: Timestamp,
+    ) -> Answer<bool> {
+        if self.has(Flaw::LosesALine) && lines.len() > 2 {
+            lines.pop();
+        }
+        self.inner.tell(now, from, up_to, lines, due_at)
+    }
+
+    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
+        let until = match self.has(Flaw::ClaimsForNoTime) {
+            true => now,
+            false => until,
+        };
+        self.inner.claim_letters(now, until, limit)
+    }
+
+    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+        // What came since goes with what was sent.
+        let revision = match self.has(Flaw::LosesWhatCameSince) {
+            true => revision + 1,
+            false => revision,
+        };
+        self.inner.settle_letter(recipient, revision, posted)
+    }
+}
+
+impl Alerts for Flawed {
+    fn alerts(
+        &self,
+        mut filter: AlertFilter,
+        page: PageRequest<AlertId>,
+    ) -> Answer<Page<Alert, AlertId>> {
+        if self.has(Flaw::ShowsOthersAlerts) {
+            filter.tenant = None;
+        }
+        self.inner.alerts(filter, page)
+    }
+
+    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
+        match self.has(Flaw::NeverResolves) {
+            true => Box::pin(std::future::ready(Ok(None))),
+            false => self.inner.resolve_alert(now, alert),
+        }
+    }
+
+    right! {
+        raise_alert(now: Timestamp, alert: Alert) -> Answer<Insertion>;
+        open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
+        stored_bytes() -> Answer<Option<u64>>;
+        untold_since() -> Answer<Option<Timestamp>>;
+    }
+}
+
 impl Store for Flawed {
     fn accept_within(
         &self,
@@ -172,6 +261,10 @@ impl Store for Flawed {
             }
             if self.has(Flaw::ForgetsDeliverAt) {
                 event.deliver_at = None;
+            }
+            if self.has(Flaw::ForgetsTraces) {
+                let content = Arc::make_mut(&mut event.content);
+                content.trace = None;
             }
             if self.has(Flaw::RoutesTestsToEverybody) {
                 event.only = None;
@@ -392,7 +485,6 @@ impl Store for Flawed {
         running_replays() -> Answer<Vec<ReplayId>>;
         counts() -> Answer<Counts>;
         retrying_since(tenant: Option<TenantId>, since: Timestamp, limit: usize) -> Answer<u64>;
-        notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
         probe(now: Timestamp) -> Answer<()>;
         close() -> Answer<()>;
         path() -> Option<&Path>;

@@ -85,6 +85,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,
             payload: Bytes::from(vec![number as u8; bytes]),
+            trace: None,
         }),
         idempotency: Some(Idempotency {
             key: format!("key {number}"),

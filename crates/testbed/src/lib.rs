@@ -3,7 +3,7 @@
 //! It promises:
 //!
 //! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL, [`Node`] is the program as it is shipped, a [`browser::Browser`] is
-//!   Chromium, and what lies between node and database is a [`Wire`] that can be cut at any byte. Nothing is played.
+//!   Chromium, a [`MailServer`] serves mail, and what lies between node and database is a [`Wire`] that can be cut at any byte. Nothing is played.
 //! - **Judged from outside.** A [`Receiver`] notes what arrived and when, by a steady clock of its own. What it noted is held
 //!   against the promises by [`judge`], which believes nothing that a node says of itself.
 //! - **Nothing is left behind.** What a test starts ends with it, also when it fails or is killed.
@@ -25,6 +25,7 @@ mod background;
 pub mod browser;
 mod database;
 pub mod judge;
+mod mail;
 mod node;
 mod postgres;
 mod programs;
@@ -34,6 +35,7 @@ mod wire;
 
 pub use api::{Api, Reply};
 pub use database::{Database, SERVER_VARIABLE};
+pub use mail::{Arrived, MailServer, MailSetup, MailStep, MailTls, PYTHON_VARIABLE};
 pub use node::{ADMIN_KEY, Launch, Node, without_settings};
 pub use postgres::{PrivatePostgres, Stop};
 pub use receiver::{Answer, Arrival, Receiver};

@@ -13,6 +13,7 @@ mod handshake;
 mod hostile;
 mod http2;
 mod kit;
+mod mail;
 mod mutual;
 mod operator;
 mod own;

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use http::header::{HOST, USER_AGENT};
 use http::{Extensions, HeaderMap};
+use ipnet::IpNet;
 use posthaste_store::Via;
 
-/// The other end of a connection, which the server notes with each request.
+/// Who asks, as far as that is known: the server notes it with each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
@@ -45,6 +46,41 @@ impl Origin {
     }
 }
 
+/// The name under which proxies say for whom they ask, the farthest first.
+const FORWARDED_FOR: &str = "x-forwarded-for";
+/// So many proxies on the way are looked past.
+const MAX_PROXIES: usize = 16;
+
+impl Peer {
+    /// Who asks: the other end of the connection, or, if that is a proxy of the operator's, whoever it says it asks for.
+    ///
+    /// What a stranger writes there himself stands farther from us than what the first trusted proxy adds, so the list
+    /// is read from its end, and only past those that are trusted.
+    pub fn asking(self, headers: &HeaderMap, trusted: &[IpNet]) -> Peer {
+        let is_trusted = |address: IpAddr| {
+            let mut networks = trusted.iter();
+            networks.any(|network| network.contains(&address))
+        };
+        let mut nearest = self.0.to_canonical();
+        if !is_trusted(nearest) {
+            return Peer(nearest);
+        }
+        let lines = headers.get_all(FORWARDED_FOR).into_iter().rev();
+        let told = lines.flat_map(|line| line.to_str().unwrap_or("?").rsplit(','));
+        for text in told.take(MAX_PROXIES) {
+            // Beyond what cannot be read, nothing is believed.
+            let Ok(address) = text.trim().parse::<IpAddr>() else {
+                break;
+            };
+            nearest = address.to_canonical();
+            if !is_trusted(nearest) {
+                break;
+            }
+        }
+        Peer(nearest)
+    }
+}
+
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let peer = extensions.get::<Peer>();
     peer.map(|Peer(address)| address.to_canonical())
@@ -65,4 +101,58 @@ pub fn is_secure(headers: &HeaderMap) -> bool {
     // Of several on the way, the first speaks with the caller.
     let first = told.and_then(|told| told.split(|byte| *byte == b',').next());
     first.is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking(peer: &str, told: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for line in told {
+            headers.append(FORWARDED_FOR, line.parse().expect("a header"));
+        }
+        let trusted = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().expect("a network"));
+        let Peer(address) = Peer(peer.parse().expect("an address")).asking(&headers, &trusted);
+        address.to_string()
+    }
+
+    #[test]
+    fn a_stranger_cannot_say_who_he_is() {
+        assert_eq!(asking("192.0.2.9", &["198.51.100.1"]), "192.0.2.9");
+        assert_eq!(asking("192.0.2.9", &[]), "192.0.2.9");
+    }
+
+    #[test]
+    fn a_trusted_proxy_says_for_whom_it_asks() {
+        assert_eq!(asking("10.0.0.1", &["198.51.100.1"]), "198.51.100.1");
+        assert_eq!(asking("::ffff:10.0.0.1", &["2001:db8::1"]), "2001:db8::1");
+        assert_eq!(
+            asking("10.0.0.1", &["198.51.100.1, 10.0.0.2"]),
+            "198.51.100.1"
+        );
+        assert_eq!(
+            asking("10.0.0.1", &["198.51.100.1", "10.0.0.2"]),
+            "198.51.100.1"
+        );
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_before_it_is_not_believed() {
+        assert_eq!(
+            asking("10.0.0.1", &["10.6.6.6, 198.51.100.1"]),
+            "198.51.100.1"
+        );
+        assert_eq!(
+            asking("10.0.0.1", &["198.51.100.7, rubbish, 10.0.0.2"]),
+            "10.0.0.2"
+        );
+        assert_eq!(asking("10.0.0.1", &["rubbish"]), "10.0.0.1");
+        assert_eq!(asking("10.0.0.1", &[]), "10.0.0.1");
+        let long = vec!["10.0.0.2"; 100].join(",");
+        assert_eq!(
+            asking("10.0.0.1", &[&format!("198.51.100.7,{long}")]),
+            "10.0.0.2"
+        );
+    }
 }

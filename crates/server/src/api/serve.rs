@@ -24,6 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower::Service;
@@ -53,6 +54,7 @@ pub async fn serve(
     // A head may have at most 100 lines: hyper's own limit, which it keeps on the stack. To set it would
     // cost an allocation for each request.
     let room = Arc::new(Semaphore::new(settings.max_connections));
+    let trusted: Arc<[IpNet]> = settings.trusted_proxies.clone().into();
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);
     loop {
@@ -63,8 +65,10 @@ pub async fn serve(
         // Answers are small and complete: holding them back for more would only add delay.
         let _ = stream.set_nodelay(true);
         let router = router.clone();
+        let trusted = Arc::clone(&trusted);
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
+            let asking = peer.asking(request.headers(), &trusted);
+            request.extensions_mut().insert(asking);
             answer(router.clone(), request)
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);

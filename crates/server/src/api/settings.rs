@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::RetryPolicy;
@@ -30,6 +31,8 @@ pub struct ApiSettings {
     pub key_rate: Pace,
     /// Hashes of the admin keys that the configuration names.
     pub admin_keys: Vec<KeyHash>,
+    /// Proxies in front of this server that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// Which destinations may be registered.
     pub egress_rules: EgressRules,
     /// How browsers reach this server: scheme, host and port. Without it, what a request was sent to is
@@ -37,6 +40,8 @@ pub struct ApiSettings {
     pub public_url: Option<String>,
     /// What plans there are, and what is allowed without one.
     pub plans: Arc<Plans>,
+    /// Owners of endpoints are told by mail what happens to them.
+    pub sends_letters: bool,
     /// The retry policy where neither endpoint nor tenant has one, and how it was written.
     pub default_policy: (RetryPolicy, Value),
     /// How long one attempt may take, where an endpoint does not say.
@@ -70,9 +75,11 @@ impl Default for ApiSettings {
                 burst: 100_000,
             },
             admin_keys: Vec::new(),
+            trusted_proxies: Vec::new(),
             egress_rules: EgressRules::default(),
             public_url: None,
             plans: Arc::default(),
+            sends_letters: false,
             default_policy: (
                 RetryPolicy::default(),
                 serde_json::json!({"preset": "recommended"}),

@@ -17,6 +17,7 @@ use super::completions::CompletionsArgs;
 use super::copy::StoreCommand;
 use super::demo::DemoArgs;
 use super::listen::ListenArgs;
+use super::mail::MailCommand;
 use super::rate;
 use super::remote::args::Remote;
 use super::remote::send::SendArgs;
@@ -76,6 +77,13 @@ pub enum Command {
         /// What to do with it.
         #[command(subcommand)]
         command: StoreCommand,
+    },
+    /// See whether letters arrive
+    #[command(arg_required_else_help = true)]
+    Mail {
+        /// What to do about them.
+        #[command(subcommand)]
+        command: MailCommand,
     },
     /// Put a new key in front of the master keys; the next start seals everything with it
     #[command(after_help = ROTATE_EXAMPLES)]

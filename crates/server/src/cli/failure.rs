@@ -85,6 +85,17 @@ pub enum Failure {
     CountsDiffer,
     /// The master keys cannot be changed.
     NotRotated(VaultError),
+    /// No letter can be sent, because nobody said through whom or to whom.
+    NoMail(&'static str),
+    /// The mail server did not take a letter.
+    LetterRefused {
+        /// The server.
+        server: String,
+        /// Who was to get it.
+        recipient: String,
+        /// Why it did not.
+        why: String,
+    },
     /// Told to stop twice, the server did not wait.
     Hurried,
     /// The server ran, and can do so no more.
@@ -109,6 +120,7 @@ impl Failure {
             | Failure::Misconfigured(_)
             | Failure::NoFile(_)
             | Failure::Uncopied(_)
+            | Failure::NoMail(_)
             | Failure::Roots(_) => 2,
             Failure::Unwritable { .. }
             | Failure::Unprintable(_)
@@ -118,6 +130,7 @@ impl Failure {
             | Failure::NotRotated(_)
             | Failure::CopyFailed(_)
             | Failure::CountsDiffer
+            | Failure::LetterRefused { .. }
             | Failure::Hurried
             | Failure::BrokenDown(_) => 1,
             Failure::Remote(trouble) => trouble.exit_code(),
@@ -169,6 +182,15 @@ impl fmt::Display for Failure {
                 f.write_str("the two stores do not hold the same: do not use the copy")
             }
             Failure::NotRotated(error) => error.fmt(f),
+            Failure::NoMail(why) => f.write_str(why),
+            Failure::LetterRefused {
+                server,
+                recipient,
+                why,
+            } => {
+                let recipient = printable(recipient);
+                write!(f, "{server} did not take the letter to {recipient}: {why}")
+            }
             Failure::Hurried => f.write_str(
                 "told to stop twice: what was in flight will be sent again at the next start",
             ),

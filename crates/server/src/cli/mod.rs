@@ -11,6 +11,7 @@ pub mod demo;
 pub mod explain;
 pub mod failure;
 pub mod listen;
+pub mod mail;
 pub mod output;
 pub mod progress;
 pub mod rate;
@@ -31,6 +32,7 @@ use posthaste_core::quoted::MAX_QUOTED_CHARS;
 use args::{Cli, Command, PolicyCommand};
 use copy::StoreCommand;
 use failure::Failure;
+use mail::MailCommand;
 
 /// Reads the arguments, does what they ask, and says how it went.
 pub fn run() -> ExitCode {
@@ -85,6 +87,9 @@ fn obey(cli: Cli) -> Result<(), Failure> {
         Command::Backup(args) => upkeep::backup(&args),
         Command::Store { command } => match command {
             StoreCommand::Copy(args) => copy::run(&args),
+        },
+        Command::Mail { command } => match command {
+            MailCommand::Test(args) => mail::test(&args),
         },
         Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args),

@@ -18,6 +18,8 @@ use crate::config::{Config, StoreLocation};
 use crate::database::{SharedStore, with_password};
 use crate::logging;
 use crate::node::{Kept, Node, NodeSettings};
+use crate::notices::Means;
+use crate::notices::mail::Post;
 
 /// A signal that follows another so closely says the same: `timeout` and some supervisors send it to the
 /// process and then to its group, and a terminal to everything that runs in it.
@@ -84,6 +86,7 @@ pub fn runtime() -> Result<Runtime, Failure> {
 /// What a node needs, taken from the configuration.
 pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     config.check_role().map_err(Failure::Misconfigured)?;
+    config.check_mail().map_err(Failure::Misconfigured)?;
     Ok(NodeSettings {
         listen: config.listen,
         store: kept(config),
@@ -100,9 +103,20 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         proxy: config.proxy(),
         limits: config.engine.dispatcher_limits(),
         breaker: config.breaker.clone(),
+        means: means(config).map_err(Failure::Roots)?,
         retry_after_cap: config.engine.retry_after_cap,
         retention: config.retention,
         grace: duration(config.grace),
+    })
+}
+
+/// By what means people are told.
+fn means(config: &Config) -> Result<Means, String> {
+    let post = config.post()?;
+    Ok(Means {
+        settings: config.notices.clone(),
+        mail: config.mail.clone(),
+        post: post.map(|post| Arc::new(post) as Arc<dyn Post>),
     })
 }
 

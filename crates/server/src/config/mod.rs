@@ -15,6 +15,8 @@
 mod error;
 mod file;
 mod layer;
+mod mail;
+mod notices;
 mod pages;
 mod plans;
 mod read;
@@ -31,6 +33,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
@@ -53,6 +56,8 @@ use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
+use crate::notices::NoticeSettings;
+use crate::notices::mail::{MailSettings, SmtpPost};
 use crate::vault::{KeySource, key_file_beside};
 
 /// Where the server listens, unless told otherwise.
@@ -77,6 +82,8 @@ pub struct Config {
     pub admin_key: Option<Secret>,
     /// What secrets are sealed with.
     pub master_key: MasterKey,
+    /// Proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
     /// Where webhooks may go.
     pub egress: EgressRules,
     /// Certificate authorities that are believed beside the public ones.
@@ -105,6 +112,10 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// Who is told of what without asking.
+    pub notices: NoticeSettings,
+    /// Who is told by mail, and through which server.
+    pub mail: MailSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Variables that look like settings, and are none.
@@ -227,6 +238,7 @@ impl Default for Config {
             store_connections: 3,
             admin_key: None,
             master_key: MasterKey::BesideStore,
+            trusted_proxies: Vec::new(),
             egress: EgressRules::default(),
             ca_bundle: None,
             egress_proxy: None,
@@ -241,6 +253,8 @@ impl Default for Config {
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            notices: NoticeSettings::default(),
+            mail: MailSettings::default(),
             log: LogSettings::default(),
             strange_variables: Vec::new(),
         }
@@ -316,6 +330,15 @@ impl Config {
         error.unless_empty(())
     }
 
+    /// Whether letters can be sent as they are meant.
+    pub fn check_mail(&self) -> Result<(), ConfigError> {
+        let mut error = ConfigError::default();
+        for (key, message) in self.mail.mistakes() {
+            error.note(key, message);
+        }
+        error.unless_empty(())
+    }
+
     /// What to open the vault with; nothing if nodes share a key through their store. Ask before a file is
     /// opened, and so made.
     pub fn key_source(&self) -> Option<KeySource> {
@@ -347,6 +370,13 @@ impl Config {
             .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
     }
 
+    /// Whoever hands letters to the mail server, if there is one. Links in them lead to the pages, if those are shown.
+    pub fn post(&self) -> Result<Option<SmtpPost>, String> {
+        let shown = self.dashboard.enabled;
+        let page = self.dashboard.public_url.clone().filter(|_| shown);
+        Ok(self.mail.post(page, self.roots()?))
+    }
+
     /// The proxy through which everything is sent.
     pub fn proxy(&self) -> Option<Proxy> {
         let proxy = self.egress_proxy.clone();
@@ -368,9 +398,11 @@ impl Config {
                 burst: limits.request_burst,
             },
             admin_keys: admin_key.map(|key| hash_key(key.reveal())).collect(),
+            trusted_proxies: self.trusted_proxies.clone(),
             egress_rules: self.egress.clone(),
             public_url: self.dashboard.public_url.clone(),
             plans: Arc::new(self.plans()),
+            sends_letters: self.mail.server.is_some(),
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
         }
@@ -395,6 +427,7 @@ impl Config {
                 None => "egress_proxy_resolves has no effect without egress_proxy".to_owned(),
             });
         }
+        warnings.extend(self.mail.warning());
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(
                 "listening on {} without TLS: put a proxy that speaks TLS in front of it",

@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{pages, plans};
+use super::{mail, notices, pages, plans};
 use crate::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
@@ -73,6 +73,8 @@ impl Config {
         let admin_key = parsed(&mut fields, "admin_key", read_admin_key);
         self.admin_key = admin_key.or(self.admin_key.take());
         set(&mut self.master_key, read_master_key(&mut fields, origin));
+        let proxies = read_items(&mut fields, "trusted_proxy", MAX_NETWORKS, network);
+        set(&mut self.trusted_proxies, proxies);
         let egress = &mut self.egress;
         let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, network);
         set(&mut egress.allow_networks, allowed);
@@ -119,6 +121,12 @@ impl Config {
         }
         if let Some(section) = fields.object("breaker") {
             read_breaker(&mut self.breaker, section);
+        }
+        if let Some(section) = fields.object("notices") {
+            notices::read_notices(&mut self.notices, section);
+        }
+        if let Some(section) = fields.object("mail") {
+            mail::read_mail(&mut self.mail, section);
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);

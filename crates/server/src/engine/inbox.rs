@@ -240,6 +240,7 @@ mod tests {
                     event_type: "a.b".parse().expect("a type"),
                     content_type: None,
                     payload: payload.clone(),
+                    trace: None,
                 }),
                 received: None,
             }]);

@@ -102,6 +102,7 @@ mod tests {
                 event_type: "a.b".parse().unwrap(),
                 content_type: None,
                 payload: Bytes::from(vec![b'x'; bytes]),
+                trace: None,
             }),
             received: None,
         }

@@ -268,6 +268,7 @@ impl World {
                 event_type: "a.b".parse().unwrap(),
                 content_type: None,
                 payload: Bytes::from_static(b"{}"),
+                trace: None,
             }),
             idempotency: None,
             deliver_at,
@@ -497,6 +498,7 @@ async fn whoever_asks_a_fallen_engine_is_told() {
             event_type: ended.event_type,
             content_type: None,
             payload: Bytes::new(),
+            trace: None,
         }),
         received: None,
     }]);

@@ -1,5 +1,6 @@
 //! The configuration: every setting, every way to set it, every mistake.
 
+mod mail;
 mod plans;
 mod rules;
 mod values;

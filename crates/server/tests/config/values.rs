@@ -22,6 +22,10 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ),
     ("master_key_file", ["a.key", "b.key", "c.key"]),
     (
+        "trusted_proxy",
+        ["10.0.0.0/8", "127.0.0.0/8,::1", "10.1.2.3"],
+    ),
+    (
         "allow_network",
         ["10.0.0.0/8", "127.0.0.0/8,::1", "10.1.2.3"],
     ),
@@ -95,6 +99,25 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("breaker.exhausted_deliveries", ["1", "2", "3"]),
     ("breaker.first_wait", ["1s", "2s", "3s"]),
     ("breaker.longest_wait", ["10s", "20s", "30s"]),
+    (
+        "mail.server",
+        [
+            "smtp://mx.example",
+            "smtps://user:password@mx.example:2465",
+            "smtp://[::1]:25",
+        ],
+    ),
+    ("mail.password", ["a", "b", "c"]),
+    ("mail.tls", ["required", "implicit", "none"]),
+    (
+        "mail.from",
+        ["a@b.example", "posthaste <a@b.example>", "c@d.example"],
+    ),
+    (
+        "mail.to",
+        ["a@b.example", "a@b.example,c@d.example", "e@f.example"],
+    ),
+    ("mail.every", ["0s", "1m", "1h"]),
     ("log.format", ["human", "json", "human"]),
     (
         "log.level",

@@ -9,7 +9,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Span;
 
-use super::given::{World, at, endpoint, event, id, keyed, kind, policy, set};
+use super::given::{World, at, endpoint, event, id, keyed, kind, policy, set, trace};
 use super::{Harness, block_on};
 use crate::{
     AcceptedEvent, Content, DeliveryFilter, Endpoint, EventFilter, Ingest, Ingested, NewEvent,
@@ -134,6 +134,7 @@ pub(super) async fn an_event_comes_back_byte_for_byte(harness: &dyn Harness) {
                 event_type: kind("a.b"),
                 content_type: content_type.map(str::to_owned),
                 payload: Bytes::from_static(payload),
+                trace: None,
             }),
             deliver_at: Some(at(50)),
             ..keyed("acme", &format!("key {payload:?}"), "content")
@@ -152,6 +153,44 @@ pub(super) async fn an_event_comes_back_byte_for_byte(harness: &dyn Harness) {
     }
     assert_eq!(world.store.content(EventId(7)).await, Ok(None));
     assert_eq!(world.store.event(id("acme"), EventId(7)).await, Ok(None));
+}
+
+pub(super) async fn a_trace_stays_with_its_event(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let traced = |trace| {
+        let plain = keyed("acme", "key", "content");
+        NewEvent {
+            content: Arc::new(Content {
+                trace,
+                ..(*plain.content).clone()
+            }),
+            ..plain
+        }
+    };
+    let mut stored = Vec::new();
+    for given in [None, Some(trace(1, false)), Some(trace(2, true))] {
+        let unkeyed = NewEvent {
+            idempotency: None,
+            ..traced(given.clone())
+        };
+        let accepted = world.accept(at(1), unkeyed).await;
+        let handed_over = world.recorder.take().remove(0);
+        assert_eq!(handed_over.content.trace, given);
+        stored.push((accepted.id, given));
+    }
+    let first = world.accept(at(2), traced(Some(trace(3, true)))).await;
+    stored.push((first.id, Some(trace(3, true))));
+    // Whoever sends again does so within another trace; the event belongs to the first.
+    let again = world.accept(at(3), traced(Some(trace(4, false)))).await;
+    assert_eq!(again, first);
+    let world = world.reopened().await;
+    for (event, trace) in stored {
+        let content = world.store.content(event).await.unwrap().expect("content");
+        assert_eq!(content.1.trace, trace);
+        let found = world.store.event(id("acme"), event).await.unwrap();
+        assert_eq!(found.expect("an event").content.trace, trace);
+    }
 }
 
 pub(super) async fn nothing_is_accepted_for_a_tenant_that_is_not_there(harness: &dyn Harness) {

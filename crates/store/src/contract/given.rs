@@ -15,6 +15,7 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::trace::TraceContext;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -99,6 +100,7 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
             event_type: kind(event_type),
             content_type: None,
             payload: Bytes::from_static(b"{\"amount\": 1.50}"),
+            trace: None,
         }),
         idempotency: None,
         deliver_at: None,
@@ -109,6 +111,13 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
 }
 
 /// An event with an idempotency key; the content is as different as `content` is.
+/// The trace with this number, of which its sender says more or does not.
+pub(super) fn trace(number: u64, says_more: bool) -> TraceContext {
+    let state = if says_more { " vendor=a b,other=1" } else { "" };
+    let stored = format!("00-{number:032x}-{number:016x}-01{state}");
+    stored.parse().expect("a trace")
+}
+
 pub(super) fn keyed(tenant: &str, key: &str, content: &str) -> NewEvent {
     NewEvent {
         idempotency: Some(Idempotency {

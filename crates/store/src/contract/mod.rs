@@ -13,6 +13,7 @@ mod given;
 mod harness;
 
 mod accepting;
+mod alerting;
 mod allowing;
 mod audit;
 mod burying;
@@ -27,6 +28,7 @@ mod recording;
 mod replaying;
 mod retrying;
 mod sweeping;
+mod telling;
 mod tenants;
 mod tidying;
 mod volume;
@@ -97,6 +99,7 @@ macro_rules! every_case {
                 a_change_of_patterns_holds_for_the_next_event
                 a_test_goes_to_its_endpoint_only
                 an_event_comes_back_byte_for_byte
+                a_trace_stays_with_its_event
                 nothing_is_accepted_for_a_tenant_that_is_not_there
                 a_batch_is_all_or_nothing
                 the_same_key_makes_one_event
@@ -173,10 +176,28 @@ macro_rules! every_case {
                 a_cancelled_replay_stops
                 replays_belong_to_their_tenant
             }
+            telling {
+                failures_become_one_notice_for_each_endpoint
+                what_swept_a_deletion_is_no_news
+                a_replayed_delivery_that_fails_again_is_counted_again
+                notices_are_told_once_and_let_go
+                lines_gather_in_letters_until_they_are_due
+                a_claimed_letter_is_nobody_elses_for_a_while
+                what_came_while_a_letter_was_sent_goes_with_the_next
+                a_letter_is_tried_again_or_dropped
+                a_long_letter_counts_what_it_leaves_out
+            }
             figures {
                 counts_are_what_a_recount_says
                 those_retrying_for_long_are_counted
                 notices_are_read_from_where_one_stopped
+            }
+            alerting {
+                an_alert_is_raised_once_and_resolved_once
+                alerts_are_about_what_is_there
+                alerts_are_found_by_all_that_is_known_of_them
+                a_later_tenant_sees_no_alert_of_an_earlier
+                resolved_alerts_are_kept_for_long_and_removed_in_small_steps
             }
             tidying {
                 what_is_unfinished_stays

@@ -3,7 +3,8 @@
 //! It promises:
 //!
 //! - **Everything, as it was.** Tenants, keys, endpoints with standing and health, events with their payloads,
-//!   idempotency keys, deliveries of every state with their attempts, replays, notices, the audit. Ids, times and revisions are kept;
+//!   idempotency keys, deliveries of every state with their attempts, replays, notices, letters, the audit, alerts. Ids,
+//!   times and revisions are kept;
 //!   secrets stay sealed as they were. Only passes stay behind: people sign in again, and links into the portal are made
 //!   anew in a moment.
 //! - **Nobody in between.** The file is locked and only read; the database is kept from nodes until all of it is there.
@@ -16,6 +17,7 @@
 //! ```
 
 mod columns;
+mod counted;
 mod stages;
 mod target;
 
@@ -28,7 +30,8 @@ use tokio::task::LocalSet;
 use crate::OpenError;
 use crate::postgres::{Dial, ServerUrl};
 use crate::sqlite::Export;
-use stages::{COUNTED, STAGES};
+use counted::COUNTED;
+use stages::STAGES;
 use target::{Mark, Target};
 
 /// Where to, and how that is reached.

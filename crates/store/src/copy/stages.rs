@@ -157,7 +157,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// Everything, in the order in which one thing refers to another.
-pub(super) const STAGES: [Stage; 8] = [
+pub(super) const STAGES: [Stage; 11] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -282,11 +282,12 @@ pub(super) const STAGES: [Stage; 8] = [
                     ("type", Text),
                     ("content_type", Text),
                     ("idempotency_key", Text),
+                    ("trace", Text),
                     ("payload", Bytes),
                     ("deliveries", Bytes),
                 ],
                 sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
-                      idempotency_key, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                      idempotency_key, trace, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
                 shape: Shape::AcceptedWith,
             },
             Part {
@@ -443,6 +444,48 @@ pub(super) const STAGES: [Stage; 8] = [
         }],
     },
     Stage {
+        name: "failures",
+        table: "failures",
+        key: "rowid",
+        weight: "1",
+        parts: &[Part {
+            table: "failures",
+            columns: &[
+                ("endpoint_no", Long),
+                ("reason", Small),
+                ("kind", Small),
+                ("count", Long),
+                ("first_at", Long),
+                ("last_at", Long),
+                ("example", Id),
+            ],
+            sql: "SELECT endpoint_no, reason, kind, count, first_at, last_at, example FROM failures \
+                  WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "letters",
+        table: "letters",
+        key: "rowid",
+        weight: "length(lines)",
+        parts: &[Part {
+            table: "letters",
+            columns: &[
+                ("recipient", Text),
+                ("revision", Long),
+                ("first_at", Long),
+                ("due_at", Long),
+                ("tries", Int),
+                ("omitted", Long),
+                ("lines", Text),
+            ],
+            sql: "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters \
+                  WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
         name: "audit entries",
         table: "audit",
         key: "no",
@@ -468,6 +511,27 @@ pub(super) const STAGES: [Stage; 8] = [
             shape: Shape::Same,
         }],
     },
+    Stage {
+        name: "alerts",
+        table: "alerts",
+        key: "no",
+        weight: "length(detail)",
+        parts: &[Part {
+            table: "alerts",
+            columns: &[
+                ("id", Id),
+                ("name", Text),
+                ("scope", Long),
+                ("tenant_no", Long),
+                ("raised_at", Long),
+                ("resolved_at", Long),
+                ("detail", Text),
+            ],
+            sql: "SELECT id, name, scope, tenant_no, raised_at, resolved_at, detail FROM alerts \
+                  WHERE no > ?1 AND no <= ?2",
+            shape: Shape::Same,
+        }],
+    },
 ];
 
 const KEYS: &[(&str, Kind)] = &[
@@ -476,83 +540,4 @@ const KEYS: &[(&str, Kind)] = &[
     ("name", Text),
     ("hash", Bytes),
     ("created_at", Long),
-];
-
-/// What is counted on both sides: what it is, in the file, in the database.
-pub(super) const COUNTED: [(&str, &str, &str); 15] = [
-    (
-        "tenants",
-        "SELECT count(*) FROM tenants WHERE deleted = 0",
-        "SELECT count(*) FROM tenants WHERE NOT deleted",
-    ),
-    (
-        "keys",
-        "SELECT count(*) FROM keys",
-        "SELECT count(*) FROM keys",
-    ),
-    (
-        "endpoints",
-        "SELECT count(*) FROM endpoints WHERE standing < 3",
-        "SELECT count(*) FROM endpoints WHERE standing < 3",
-    ),
-    (
-        "events",
-        "SELECT count(*) FROM events",
-        "SELECT count(*) FROM events",
-    ),
-    (
-        "payload bytes",
-        "SELECT sum(length(payload)) FROM events",
-        "SELECT coalesce(sum(length(payload)), 0)::bigint FROM events",
-    ),
-    (
-        "idempotency keys",
-        "SELECT count(*) FROM idempotency",
-        "SELECT count(*) FROM idempotency",
-    ),
-    (
-        "waiting",
-        "SELECT count(*) FROM deliveries WHERE status <= 1",
-        "SELECT count(*) FROM waiting",
-    ),
-    (
-        "succeeded",
-        "SELECT count(*) FROM deliveries WHERE status = 2",
-        "SELECT count(*) FROM ended WHERE status = 2",
-    ),
-    (
-        "failed",
-        "SELECT count(*) FROM deliveries WHERE status = 3",
-        "SELECT count(*) FROM ended WHERE status = 3",
-    ),
-    (
-        "cancelled",
-        "SELECT count(*) FROM deliveries WHERE status = 4",
-        "SELECT count(*) FROM ended WHERE status = 4",
-    ),
-    (
-        "attempts kept",
-        "SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM deliveries WHERE last IS NOT NULL)",
-        "SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM ended WHERE last IS NOT NULL)",
-    ),
-    (
-        "replays",
-        "SELECT count(*) FROM replays",
-        "SELECT count(*) FROM replays",
-    ),
-    (
-        "replays running",
-        "SELECT count(*) FROM replays WHERE status = 0",
-        "SELECT count(*) FROM replays WHERE status = 0",
-    ),
-    (
-        "notices",
-        "SELECT count(*) FROM notices",
-        "SELECT count(*) FROM notices",
-    ),
-    (
-        "audit entries",
-        "SELECT count(*) FROM audit",
-        "SELECT count(*) FROM audit",
-    ),
 ];

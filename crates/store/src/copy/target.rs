@@ -110,6 +110,7 @@ impl Target {
             "ended",
             "replays",
             "audit",
+            "alerts",
         ] {
             let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) AS found");
             if self.number(&sql).await? > 0 {
@@ -195,7 +196,7 @@ impl Target {
         self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
         // The planner knows nothing of rows that came like this.
-        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, usage, audit")
+        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, usage, audit, alerts")
             .await
     }
 
@@ -275,7 +276,7 @@ SELECT 0, 0, coalesce(sum(waiting), 0), coalesce(sum(dead), 0) FROM tally;
 ";
 
 /// Numbers that are kept by name: what the database calls them, and where the file has them.
-const NUMBERS: [(&str, &str); 4] = [
+const NUMBERS: [(&str, &str); 5] = [
     (
         "last_moment",
         "SELECT value FROM meta WHERE name = 'last_key'",
@@ -292,4 +293,5 @@ const NUMBERS: [(&str, &str); 4] = [
         "last_notice",
         "SELECT seq FROM sqlite_sequence WHERE name = 'notices'",
     ),
+    ("told", "SELECT value FROM meta WHERE name = 'told'"),
 ];

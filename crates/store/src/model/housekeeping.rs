@@ -1,15 +1,13 @@
-//! Figures, notices and tidying in the model.
+//! Figures and tidying in the model.
 
 use std::ops::Bound;
 
 use posthaste_core::delivery::Status;
-use posthaste_core::dispatcher::News;
 use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
-use serde_json::{Value, json};
 
 use super::tables::{Owner, ReplayRow, Tables};
-use crate::{Counts, NoticeEntry, Retention, Scope, Tidied};
+use crate::{Counts, Retention, Tidied};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -44,21 +42,6 @@ impl Tables {
         rows.take(limit).count() as u64
     }
 
-    pub(super) fn notice(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
-        self.notices.push(NoticeEntry {
-            number: self.notices.last().map_or(0, |last| last.number) + 1,
-            scope: Scope::Endpoint(endpoint),
-            at,
-            name: news.name().to_owned(),
-            detail: detail(news),
-        });
-    }
-
-    pub(super) fn notices(&self, after: u64, limit: usize) -> Vec<NoticeEntry> {
-        let later = self.notices.iter().filter(|notice| notice.number > after);
-        later.take(limit).cloned().collect()
-    }
-
     /// Looks at the next events in the order of their ids. At the end it begins anew with the next
     /// step.
     pub(super) fn tidy(&mut self, now: Timestamp, retention: Retention) -> Tidied {
@@ -78,9 +61,10 @@ impl Tables {
             self.remove_replays(now, retention);
         }
         let people = self.tidy_people(now, retention.step);
+        let alerts = self.tidy_alerts(now, retention.step);
         Tidied {
             events: old.len(),
-            more: more || people,
+            more: more || people || alerts,
         }
     }
 
@@ -126,13 +110,5 @@ impl Tables {
         }
         self.deliveries
             .retain(|_, row| row.delivery.facts().event != event);
-    }
-}
-
-fn detail(news: News) -> Value {
-    match news {
-        News::BreakerTripped(reason) => json!({ "reason": reason }),
-        News::Recovered => json!({}),
-        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
     }
 }

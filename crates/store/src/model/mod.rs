@@ -6,11 +6,13 @@
 //!
 //! Where the contract leaves a choice, the model takes one, and says so where it does.
 
+mod alerts;
 mod dead;
 mod deliveries;
 mod directory;
 mod events;
 mod housekeeping;
+mod outbox;
 mod people;
 mod replays;
 mod tables;
@@ -32,9 +34,9 @@ use crate::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
     Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named,
-    NewEvent, NoticeEntry, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Usage, Written,
+    NewEvent, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Usage, Written,
 };
 use tables::Tables;
 
@@ -400,10 +402,6 @@ impl Store for ModelStore {
         limit: usize,
     ) -> Answer<u64> {
         answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
-    }
-
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        answer(self.read(|tables| tables.notices(after, limit)))
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
 };
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Month, Span, Timestamp};
 
+use crate::failures::Failures;
+use crate::outbox::KeptLetter;
 use crate::{
-    AcceptedDelivery, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry, Page,
-    PageRequest, Pass, Replay, StoreSettings, Tenant,
+    AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
+    Page, PageRequest, Pass, Replay, StoreSettings, Tenant,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -84,6 +86,13 @@ pub(super) struct AuditRow {
 }
 
 #[derive(Debug)]
+pub(super) struct AlertRow {
+    /// Whose it is, unless it is about everything.
+    pub(super) owner: Option<Owner>,
+    pub(super) alert: Alert,
+}
+
+#[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
     pub(super) mint: Mint,
@@ -100,7 +109,14 @@ pub(super) struct Tables {
     /// How fast events come, and how many came in which month.
     pub(super) arrivals: BTreeMap<Owner, u64>,
     pub(super) usage: BTreeMap<(Owner, Month), u64>,
+    pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
+    pub(super) last_notice: u64,
+    /// People have been told of notices up to this number.
+    pub(super) told: u64,
+    /// What failed and became no notice yet.
+    pub(super) failures: Failures<EndpointId>,
+    pub(super) letters: BTreeMap<String, KeptLetter>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -122,7 +138,12 @@ impl Tables {
             replays: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             usage: BTreeMap::new(),
+            alerts: BTreeMap::new(),
             notices: Vec::new(),
+            last_notice: 0,
+            told: 0,
+            failures: Failures::default(),
+            letters: BTreeMap::new(),
             tidied_to: None,
         }
     }

@@ -6,6 +6,7 @@ use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, Mint};
 use posthaste_core::ingest::{self, Fingerprint, judge};
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceContext;
 use rustc_hash::FxHashMap;
 
 use super::columns::{Id, at, ms, parse};
@@ -55,6 +56,7 @@ pub(super) struct EventColumns<'a> {
     pub(super) keys: Vec<Option<&'a str>>,
     pub(super) deliveries: Vec<Vec<u8>>,
     pub(super) payloads: Vec<&'a [u8]>,
+    pub(super) traces: Vec<Option<String>>,
 }
 
 /// Rows of `waiting`.
@@ -212,6 +214,8 @@ impl<'a> Acceptance<'a> {
             .push(event.idempotency.as_ref().map(|it| it.key.as_str()));
         to.deliveries.push(write_list(&accepted.deliveries));
         to.payloads.push(&event.content.payload);
+        to.traces
+            .push(event.content.trace.as_ref().map(TraceContext::to_string));
         if let Some(idempotency) = &event.idempotency {
             self.keys.tenants.push(tenant_no);
             self.keys.keys.push(&idempotency.key);
@@ -357,9 +361,9 @@ pub(super) async fn look_up(
 
 /// Adds rows to `events`.
 pub(super) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
-    ordering, test, type, content_type, idempotency_key, deliveries, payload) \
+    ordering, test, type, content_type, idempotency_key, deliveries, payload, trace) \
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
-    $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[])";
+    $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[])";
 
 /// Adds rows to `waiting`.
 pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \

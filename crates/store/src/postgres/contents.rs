@@ -88,6 +88,7 @@ mod tests {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,
             payload: vec![0; bytes].into(),
+            trace: None,
         };
         (Timestamp(1), Arc::new(content))
     }

@@ -14,7 +14,7 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] wants, of an event `v`.
 pub(super) const COLUMNS: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
-    v.idempotency_key, v.deliveries, v.payload, v.tenant_no";
+    v.idempotency_key, v.deliveries, v.payload, v.tenant_no, v.trace";
 
 /// What one delivery takes in a list.
 const ENTRY_BYTES: usize = 32;
@@ -57,17 +57,23 @@ pub(super) fn read(row: &Row) -> Result<StoredEvent, Fault> {
             event_type,
             content_type: row.get(4),
             payload: Bytes::copy_from_slice(row.get(7)),
+            trace: row.get::<_, Option<&str>>(9).map(parse).transpose()?,
         }),
         idempotency_key: row.get(5),
     })
 }
 
-/// What an event carries and when it was accepted, from four columns: time, type, content type, payload.
+/// What an event carries and when it was accepted, from five columns: time, type, content type,
+/// payload, trace.
 pub(super) fn read_content(row: &Row, from: usize) -> Result<(Timestamp, Arc<Content>), Fault> {
     let content = Content {
         event_type: parse(row.get(from + 1))?,
         content_type: row.get(from + 2),
         payload: Bytes::copy_from_slice(row.get(from + 3)),
+        trace: row
+            .get::<_, Option<&str>>(from + 4)
+            .map(parse)
+            .transpose()?,
     };
     Ok((at(row.get(from)), Arc::new(content)))
 }

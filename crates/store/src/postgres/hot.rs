@@ -16,6 +16,7 @@ use super::columns::Id;
 use super::fault::{Fault, Verdict};
 use super::link::{Link, QUICK_ANSWER};
 use super::operation::{Accepting, Recording};
+use super::outbox;
 use super::partitions::Day;
 use super::pipeline::Pipeline;
 use super::record::{self, Recorded};
@@ -394,9 +395,10 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         !recorded.ended.ids.is_empty(),
         !recorded.waiting.ids.is_empty(),
     );
-    let (healths, notices) = (
+    let (healths, failed, notices) = (
         !recorded.healths.is_empty(),
-        !recorded.notices.at.is_empty(),
+        !recorded.failed.is_empty(),
+        !recorded.notices.is_empty(),
     );
     let raised = [
         (meta::EVENT_LEAD, accepted.leads.0, scene.leads.0),
@@ -411,7 +413,8 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         (end, record::END),
         (wait_on, record::WAIT_ON),
         (healths, record::REMEMBER),
-        (notices, record::NOTICE),
+        (failed, outbox::FAIL),
+        (notices, outbox::NOTICE),
         (counted.is_some(), tally::COUNT),
         (used.is_some(), usage::COUNT),
         (set.is_some(), usage::SET),
@@ -445,8 +448,11 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
     if healths {
         pipeline.then(record::remember(link, &recorded.healths));
     }
+    if failed {
+        pipeline.then(outbox::fail(link, &recorded.failed));
+    }
     if notices {
-        pipeline.then(record::keep_notices(link, &recorded.notices));
+        pipeline.then(outbox::keep_notices(link, &recorded.notices));
     }
     if let Some((endpoints, waiting, dead)) = &counted {
         let slot = scene.holdings.slot();
@@ -529,6 +535,7 @@ async fn insert_events(link: &Link, it: &accept::EventColumns<'_>) -> Result<(),
             &it.keys,
             &it.deliveries,
             &it.payloads,
+            &it.traces,
         ],
     )
     .await?;

@@ -21,6 +21,7 @@
 //!    told that it is not known, and may ask again.
 
 mod accept;
+mod alerts;
 mod audit;
 mod bell;
 mod changelog;

@@ -29,20 +29,26 @@ CREATE TABLE alerts (
     id uuid PRIMARY KEY,
     name text NOT NULL,
     scope bigint NOT NULL,
+    tenant_no bigint,
     raised_at bigint NOT NULL,
     resolved_at bigint,
     detail text NOT NULL
 );
 CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NULL;
+CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
+CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
--- the herald has come.
+-- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
+-- recipient; how far the herald has come.
 CREATE TABLE failures (
-    endpoint_no bigint PRIMARY KEY,
+    endpoint_no bigint NOT NULL,
+    reason smallint NOT NULL,
+    kind smallint NOT NULL,
     count bigint NOT NULL,
     first_at bigint NOT NULL,
     last_at bigint NOT NULL,
-    detail text NOT NULL
+    example uuid NOT NULL,
+    PRIMARY KEY (endpoint_no, reason, kind)
 ) WITH (fillfactor = 50);
 CREATE TABLE letters (
     recipient text COLLATE "C" PRIMARY KEY,
@@ -55,6 +61,9 @@ CREATE TABLE letters (
 );
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
+
+-- Events: whose trace they belong to, as the standard writes it.
+ALTER TABLE events ADD COLUMN trace text;
 
 -- Usage: how many events came, by calendar month, counted from January of the year 0, and tenant; in a slot for each node.
 CREATE TABLE usage (

@@ -183,8 +183,8 @@ async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> 
         return Ok(());
     };
     // Payloads are not read to know how long they are.
-    let sql = "SELECT id, created_at, type, content_type, payload FROM (SELECT id, created_at, type, \
-         content_type, payload, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
+    let sql = "SELECT id, created_at, type, content_type, payload, trace FROM (SELECT id, created_at, type, \
+         content_type, payload, trace, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
          WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";
     let given: [&(dyn ToSql + Sync); 4] = [&missing, first, last, &MAX_CONTENT_BYTES];
     for row in &link.query(sql, &given).await? {
@@ -198,7 +198,7 @@ pub(super) async fn content(
     link: &Link,
     event: EventId,
 ) -> Result<Option<(Timestamp, Arc<Content>)>, Fault> {
-    let sql = "SELECT created_at, type, content_type, payload FROM events WHERE id = $1";
+    let sql = "SELECT created_at, type, content_type, payload, trace FROM events WHERE id = $1";
     let row = link.query_opt(sql, &[&Id(event.0)]).await?;
     row.as_ref().map(|row| read_content(row, 0)).transpose()
 }

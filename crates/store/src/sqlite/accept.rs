@@ -7,6 +7,7 @@ use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EventId, first_moment};
 use posthaste_core::ingest::{self, Fingerprint, judge};
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::events;
@@ -220,8 +221,8 @@ fn insert_event(
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO events (key, tail, tenant_no, type, created_at, deliver_at, ordering, test, \
-         content_type, idempotency_key, deliveries, payload) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+         content_type, idempotency_key, deliveries, payload, trace) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?
     .execute(params![
         key_of(id.0),
@@ -236,6 +237,7 @@ fn insert_event(
         event.idempotency.as_ref().map(|it| it.key.as_str()),
         list.as_bytes(),
         event.content.payload.as_ref(),
+        event.content.trace.as_ref().map(TraceContext::to_string),
     ])?;
     Ok(())
 }

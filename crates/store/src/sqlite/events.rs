@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::id::{DeliveryId, EventId, TenantId};
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::directory::live_tenant;
@@ -14,7 +15,7 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] wants.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, payload, tenant_no";
+    idempotency_key, deliveries, payload, tenant_no, trace";
 
 /// The deliveries of an event, as they lie in its row: for each its key, its tail, and the number of
 /// its endpoint. So nobody needs an index of deliveries by event.
@@ -89,9 +90,16 @@ pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredE
             event_type,
             content_type: row.get(5)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(8)?),
+            trace: trace(row, 10)?,
         }),
         idempotency_key: row.get(6)?,
     })
+}
+
+/// Whose trace an event belongs to.
+fn trace(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TraceContext>> {
+    let text = row.get_ref(column)?.as_str_or_null()?;
+    text.map(parse).transpose()
 }
 
 /// What an event was accepted with.
@@ -172,13 +180,15 @@ pub(super) fn content(
         return Ok(None);
     };
     conn.prepare_cached(
-        "SELECT created_at, type, content_type, payload FROM events WHERE key = ?1 AND tail = ?2",
+        "SELECT created_at, type, content_type, payload, trace FROM events \
+         WHERE key = ?1 AND tail = ?2",
     )?
     .query_row((key, tail), |row| {
         let content = Content {
             event_type: parse(row.get_ref(1)?.as_str()?)?,
             content_type: row.get(2)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(3)?),
+            trace: trace(row, 4)?,
         };
         Ok((at(row.get(0)?), Arc::new(content)))
     })

@@ -26,35 +26,45 @@ CREATE INDEX figures_by_age ON figures (width, bucket);
 
 -- Alerts: of one name about one scope, at most one is open.
 CREATE TABLE alerts (
-    id BLOB PRIMARY KEY,
+    no INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
     name TEXT NOT NULL,
     scope INTEGER NOT NULL,
+    tenant_no INTEGER,
     raised_at INTEGER NOT NULL,
     resolved_at INTEGER,
     detail TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NULL;
+CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
+CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
--- the herald has come.
+-- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
+-- recipient; how far the herald has come.
 CREATE TABLE failures (
-    endpoint_no INTEGER PRIMARY KEY,
+    endpoint_no INTEGER NOT NULL,
+    reason INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
     count INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
-    detail TEXT NOT NULL
+    example BLOB NOT NULL,
+    UNIQUE (endpoint_no, reason, kind)
 );
 CREATE TABLE letters (
-    recipient TEXT PRIMARY KEY,
+    recipient TEXT NOT NULL UNIQUE,
     revision INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
     tries INTEGER NOT NULL,
     omitted INTEGER NOT NULL,
     lines TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
+
+-- Events: whose trace they belong to, as the standard writes it.
+ALTER TABLE events ADD COLUMN trace TEXT;
 
 -- Usage: how many events came, by tenant and calendar month, counted from January of the year 0.
 CREATE TABLE usage (

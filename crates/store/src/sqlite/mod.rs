@@ -12,6 +12,7 @@
 //! delivery's row is changed once. Nothing else is written while it is on its way.
 
 mod accept;
+mod alerts;
 mod audit;
 mod backup;
 mod checkpoint;

@@ -31,16 +31,16 @@ use super::schema::meta;
 use super::usage::Meters;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, dead, directory, endpoints, events, lists, outbox, passes, record, replays,
-    tidy, usage, whose, work,
+    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, usage,
+    whose, work,
 };
 use crate::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
     Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    NoticeEntry, OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Usage, Written,
+    OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Usage, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -82,7 +82,7 @@ impl SqliteStore {
             .map_err(|error| explain(&path, &error))
     }
 
-    fn write<T, F>(&self, run: F) -> Answer<T>
+    pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -100,7 +100,7 @@ impl SqliteStore {
         answer
     }
 
-    fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -535,10 +535,6 @@ impl Store for SqliteStore {
         self.read(Pace::Long, move |conn| {
             work::retrying_since(conn, tenant.as_ref(), since, limit)
         })
-    }
-
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        self.read(Pace::Long, move |conn| outbox::notices(conn, after, limit))
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {

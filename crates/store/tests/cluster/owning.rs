@@ -64,6 +64,7 @@ fn accept(node: &Node) {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,
             payload: Bytes::from_static(b"{}"),
+            trace: None,
         }),
         idempotency: None,
         deliver_at: None,

@@ -126,6 +126,7 @@ pub(crate) fn event(key: Option<&str>) -> NewEvent {
             event_type: "invoice.paid".parse().expect("a type"),
             content_type: None,
             payload: Bytes::from_static(b"{}"),
+            trace: None,
         }),
         idempotency: key.map(|key| Idempotency {
             key: key.to_owned(),

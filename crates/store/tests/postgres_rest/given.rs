@@ -228,6 +228,7 @@ pub(crate) fn event(tenant: &str) -> NewEvent {
             event_type: "invoice.paid".parse().expect("a type"),
             content_type: None,
             payload: Bytes::from_static(b"{}"),
+            trace: None,
         }),
         idempotency: None,
         deliver_at: None,

@@ -121,6 +121,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
 /// Takes away what the fourth format added.
 const WITHOUT_NIGHT: &str = "
     ALTER TABLE tenants DROP COLUMN plan;
+    ALTER TABLE events DROP COLUMN trace;
     ALTER TABLE notices RENAME COLUMN scope TO endpoint_no;
     DROP TABLE figures;
     DROP TABLE alerts;

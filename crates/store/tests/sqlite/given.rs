@@ -181,6 +181,7 @@ pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
             event_type: "invoice.paid".parse().unwrap(),
             content_type: None,
             payload: Bytes::from(vec![b'x'; bytes]),
+            trace: None,
         }),
         idempotency: None,
         deliver_at: None,

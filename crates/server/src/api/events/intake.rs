@@ -130,6 +130,7 @@ impl Reader {
                 event_type,
                 content_type,
                 payload,
+                trace: None,
             },
             idempotency_key,
             deliver_at,
@@ -157,6 +158,7 @@ impl Reader {
             event_type,
             content_type: None,
             payload,
+            trace: None,
         })))
     }
 

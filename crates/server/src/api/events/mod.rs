@@ -100,6 +100,7 @@ async fn test(mut call: Call) -> Result<Response<Body>, Problem> {
         event_type: TEST_TYPE.parse().expect("a type"),
         content_type: None,
         payload: Bytes::from_static(TEST_PAYLOAD),
+        trace: None,
     };
     let draft = if bytes.is_empty() {
         Draft::plain(usual)

@@ -9,15 +9,17 @@ use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_core::time::{Span, Timestamp};
+use serde_json::json;
 
 use super::names::DeliveryName;
 use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
-    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record, tenant,
+    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
+    tenant, trace,
 };
 use crate::{
-    Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content,
+    Alert, Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content,
     DisabledReason, Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter,
     ReplayScope, ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
 };
@@ -212,6 +214,26 @@ impl Side<'_> {
                 };
                 self.tell(&store.finish_audit(entry, outcome).await)
             }
+            Operation::RaiseAlert {
+                now,
+                alert,
+                name,
+                scope,
+            } => {
+                let alert = Alert {
+                    id: alert,
+                    name,
+                    scope,
+                    tenant: None,
+                    raised_at: now,
+                    resolved_at: None,
+                    detail: json!({ "value": 0.5 }),
+                };
+                self.tell(&store.raise_alert(now, alert).await)
+            }
+            Operation::ResolveAlert { now, alert } => {
+                self.tell(&store.resolve_alert(now, alert).await)
+            }
             Operation::ListAudit {
                 tenant,
                 since,
@@ -230,6 +252,7 @@ impl Side<'_> {
                 self.tell(&told)
             }
             Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
+            Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
                 self.reopen().await;
                 String::new()
@@ -494,6 +517,8 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
             event_type: kind(draft.event_type),
             content_type: None,
             payload: Bytes::from(payload),
+            // Some belong to a trace, and some of those say more.
+            trace: draft.ordering.map(|number| trace(number + 1, number == 2)),
         }),
         deliver_at: draft.deliver_at,
         ordering: draft.ordering.map(OrderingKey),

@@ -1,14 +1,16 @@
 //! What can be done to a store, made up from dice.
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{AuditId, EndpointId, first_moment, id_of};
+use posthaste_core::id::{AlertId, AuditId, EndpointId, first_moment, id_of};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
-use crate::contract::given::{DAY, HOUR, at};
-use crate::{Allowance, ReplayScope, StoredStatus};
+use super::telling::Telling;
+use crate::contract::given::{DAY, HOUR, at, id};
+use crate::{Allowance, ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -22,6 +24,7 @@ pub(super) const STATUSES: [StoredStatus; 6] = [
     StoredStatus::Failed,
     StoredStatus::Cancelled,
 ];
+const ALERTS: [AlertName; 2] = [AlertName::RetryRatio, AlertName::BreakerTripped];
 const ENDPOINTS: u64 = 7;
 const KEYS: u64 = 5;
 
@@ -177,12 +180,23 @@ pub(super) enum Operation {
         entry: AuditId,
         refused: bool,
     },
+    RaiseAlert {
+        now: Timestamp,
+        alert: AlertId,
+        name: AlertName,
+        scope: Scope,
+    },
+    ResolveAlert {
+        now: Timestamp,
+        alert: AlertId,
+    },
     ListAudit {
         tenant: &'static str,
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         limit: usize,
     },
+    Outbox(Telling),
     Reopen,
 }
 
@@ -192,6 +206,8 @@ pub(super) struct Script {
     now: Timestamp,
     /// The entries of the audit, in the order in which they were begun.
     entries: Vec<AuditId>,
+    /// The alerts that were raised, or tried to be.
+    alerts: Vec<AlertId>,
 }
 
 impl Script {
@@ -200,11 +216,12 @@ impl Script {
             dice,
             now: at(30 * DAY),
             entries: Vec::new(),
+            alerts: Vec::new(),
         }
     }
 
     /// Time mostly goes on, sometimes by much, and now and then it is set back.
-    fn tick(&mut self) -> Timestamp {
+    pub(super) fn tick(&mut self) -> Timestamp {
         let Timestamp(now) = self.now;
         self.now = Timestamp(match self.dice.between(0, 99) {
             0..=29 => now,
@@ -220,7 +237,7 @@ impl Script {
         self.dice.chance(of_ten, 10).then(|| make(self))
     }
 
-    fn some_time(&mut self) -> Timestamp {
+    pub(super) fn some_time(&mut self) -> Timestamp {
         let span = self.dice.between(0, 8 * HOUR);
         Timestamp(self.now.0 + 2 * HOUR - span)
     }
@@ -242,7 +259,7 @@ impl Script {
         self.dice.between(0, PATTERNS.len() as u64 - 1) as usize
     }
 
-    fn limit(&mut self) -> usize {
+    pub(super) fn limit(&mut self) -> usize {
         self.dice.between(1, 12) as usize
     }
 
@@ -477,6 +494,29 @@ impl Script {
         }
     }
 
+    fn on_an_alert(&mut self) -> Operation {
+        let now = self.tick();
+        let known = self.alerts.len() as u64;
+        if known > 0 && self.dice.chance(4, 10) {
+            let alert = self.alerts[self.dice.between(0, known - 1) as usize];
+            return Operation::ResolveAlert { now, alert };
+        }
+        let alert = AlertId(id_of(first_moment(now), self.dice.bits()));
+        self.alerts.push(alert);
+        let scope = match self.dice.between(0, 3) {
+            0 => Scope::Everything,
+            1 => Scope::Tenant(id(self.tenant())),
+            _ => Scope::Endpoint(self.endpoint()),
+        };
+        let name = *self.dice.pick(&ALERTS);
+        Operation::RaiseAlert {
+            now,
+            alert,
+            name,
+            scope,
+        }
+    }
+
     /// The next operation, given what has been heard of.
     pub(super) fn next(&mut self, names: &Names) -> Operation {
         let delivery = self.delivery(names);
@@ -520,6 +560,8 @@ impl Script {
             },
             (92, _) => Operation::Reopen,
             (93..=94, _) => self.on_the_audit(),
+            (95, _) => self.on_an_alert(),
+            (96..=97, _) => Operation::Outbox(self.on_the_outbox()),
             (_, _) => self.accept(),
         }
     }

@@ -8,7 +8,7 @@ use posthaste_core::id::EndpointId;
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{all, id};
-use crate::{AuditFilter, AuditOf, Named};
+use crate::{AlertFilter, AuditFilter, AuditOf, Named};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;
@@ -33,9 +33,11 @@ impl Side<'_> {
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
         let notices = self.store.notices(0, ENOUGH).await.expect("it reads");
-        put(self.tell(&notices));
+        put(self.tell(&(notices, self.store.told().await)));
         let everybody = AuditFilter::default();
         put(self.tell(&all(limit(), |page| self.store.audit(everybody.clone(), page)).await));
+        let alerts = AlertFilter::default();
+        put(self.tell(&all(limit(), |page| self.store.alerts(alerts.clone(), page)).await));
         for tenant in TENANTS {
             let name = || id(tenant);
             put(format!("of {tenant}"));
@@ -54,6 +56,11 @@ impl Side<'_> {
                 ..AuditFilter::default()
             };
             put(self.tell(&all(limit(), |page| self.store.audit(theirs.clone(), page)).await));
+            let alerts = AlertFilter {
+                tenant: Some(name()),
+                ..AlertFilter::default()
+            };
+            put(self.tell(&all(limit(), |page| self.store.alerts(alerts.clone(), page)).await));
             let anything = Search::default();
             for event in self.events(tenant, &anything, limit()).await {
                 put(self.tell(&event));

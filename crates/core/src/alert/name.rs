@@ -1,7 +1,9 @@
-//! What can be wrong.
+//! What things are called that can be wrong.
 
 use std::fmt;
 use std::str::FromStr;
+
+use super::Bound;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +72,57 @@ impl AlertName {
             AlertName::NoticesStuck => "notices_stuck",
         }
     }
+
+    /// What its value is.
+    pub const fn measure(self) -> Measure {
+        match self {
+            AlertName::RetryRatio
+            | AlertName::DeadLetterRatio
+            | AlertName::SecondAttemptSuccessRatio
+            | AlertName::StoreNearlyFull => Measure::Share,
+            AlertName::AttemptsPerSuccess => Measure::Factor,
+            AlertName::RetryingOver24h | AlertName::DeadLettersGrowing => Measure::Count,
+            AlertName::QueueAge | AlertName::StoreSlow | AlertName::NoticesStuck => {
+                Measure::Seconds
+            }
+            AlertName::BreakerTripped | AlertName::DisableWarning | AlertName::EndpointDisabled => {
+                Measure::Happening
+            }
+        }
+    }
+
+    /// From where on it calls for somebody, unless the operator says otherwise.
+    pub const fn bound(self) -> Bound {
+        match self {
+            AlertName::RetryRatio => Bound::Above(0.10),
+            AlertName::DeadLetterRatio => Bound::Above(0.01),
+            AlertName::AttemptsPerSuccess => Bound::Above(2.0),
+            AlertName::SecondAttemptSuccessRatio => Bound::Below(0.60),
+            AlertName::RetryingOver24h | AlertName::DeadLettersGrowing => Bound::Above(100.0),
+            AlertName::BreakerTripped | AlertName::DisableWarning | AlertName::EndpointDisabled => {
+                Bound::Above(0.0)
+            }
+            AlertName::QueueAge => Bound::Above(600.0),
+            AlertName::StoreSlow => Bound::Above(1.0),
+            AlertName::StoreNearlyFull => Bound::Below(0.10),
+            AlertName::NoticesStuck => Bound::Above(900.0),
+        }
+    }
+}
+
+/// What an alert's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// A part of a whole, from 0 to 1.
+    Share,
+    /// How many times.
+    Factor,
+    /// How many.
+    Count,
+    /// How long, in seconds.
+    Seconds,
+    /// Nothing: it happens or it does not.
+    Happening,
 }
 
 impl fmt::Display for AlertName {

@@ -1,0 +1,311 @@
+//! What becomes of an alert with each reading.
+
+use std::fmt;
+
+use crate::time::{Span, Tick};
+
+/// From where on a value calls for somebody.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// Above this.
+    Above(f64),
+    /// Below this.
+    Below(f64),
+}
+
+impl Bound {
+    /// Whether a value is in the alarming range. The limit itself is not, and neither is what is no number.
+    pub fn is_crossed(self, value: f64) -> bool {
+        match self {
+            Bound::Above(limit) => value > limit,
+            Bound::Below(limit) => value < limit,
+        }
+    }
+
+    /// Where it begins.
+    pub fn limit(self) -> f64 {
+        match self {
+            Bound::Above(limit) | Bound::Below(limit) => limit,
+        }
+    }
+
+    /// The same range, beginning elsewhere.
+    #[must_use]
+    pub fn at(self, limit: f64) -> Bound {
+        match self {
+            Bound::Above(_) => Bound::Above(limit),
+            Bound::Below(_) => Bound::Below(limit),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::Above(limit) => write!(f, "> {limit}"),
+            Bound::Below(limit) => write!(f, "< {limit}"),
+        }
+    }
+}
+
+/// When an alert is raised, and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rule {
+    /// Where it is alarming.
+    pub bound: Bound,
+    /// What is made of fewer samples raises nothing.
+    pub least_samples: u64,
+    /// For so long it must have been out of its alarming range before it is over.
+    pub calm: Span,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Seen {
+    /// It could not be read.
+    Unknown,
+    /// Nothing happened that could be measured, so nothing is wrong.
+    Nothing,
+    /// This.
+    Value {
+        /// How much.
+        value: f64,
+        /// Of how many it is made.
+        samples: u64,
+    },
+}
+
+impl Seen {
+    /// A part of a whole; nothing if the whole is nothing.
+    pub fn ratio(part: u64, whole: u64) -> Seen {
+        match whole {
+            0 => Seen::Nothing,
+            _ => Seen::Value {
+                value: part as f64 / whole as f64,
+                samples: whole,
+            },
+        }
+    }
+
+    /// A value that is none of a few samples.
+    pub fn value(value: f64) -> Seen {
+        Seen::Value {
+            value,
+            samples: u64::MAX,
+        }
+    }
+}
+
+/// How it stands with an alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// It does not go on.
+    Quiet,
+    /// It goes on.
+    Raised {
+        /// Since when readings have been out of the alarming range, if the last was.
+        calm_since: Option<Tick>,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It begins.
+    Raise,
+    /// It is over.
+    Resolve,
+}
+
+impl Course {
+    /// How it stands with an alert that goes on, of which no more is known: as after a restart.
+    pub const RAISED: Course = Course::Raised { calm_since: None };
+
+    /// How it stands after a reading, and what is to be done.
+    pub fn after(self, now: Tick, rule: &Rule, seen: Seen) -> (Course, Option<Change>) {
+        match self {
+            Course::Quiet => match seen {
+                Seen::Value { value, samples }
+                    if rule.bound.is_crossed(value) && samples >= rule.least_samples =>
+                {
+                    (Course::RAISED, Some(Change::Raise))
+                }
+                Seen::Value { .. } | Seen::Nothing | Seen::Unknown => (Course::Quiet, None),
+            },
+            Course::Raised { calm_since } => {
+                let calm = match seen {
+                    Seen::Unknown => false,
+                    Seen::Nothing => true,
+                    Seen::Value { value, .. } => !rule.bound.is_crossed(value),
+                };
+                if !calm {
+                    return (Course::RAISED, None);
+                }
+                let since = calm_since.unwrap_or(now);
+                if now.since(since) >= rule.calm {
+                    return (Course::Quiet, Some(Change::Resolve));
+                }
+                let calm_since = Some(since);
+                (Course::Raised { calm_since }, None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LEAST: u64 = 20;
+
+    fn rule(bound: Bound) -> Rule {
+        Rule {
+            bound,
+            least_samples: LEAST,
+            calm: Span::from_mins(5),
+        }
+    }
+
+    fn seen(value: f64, samples: u64) -> Seen {
+        Seen::Value { value, samples }
+    }
+
+    /// Reads every minute, and says at which readings something was to be done.
+    fn changes(rule: &Rule, readings: &[Seen]) -> Vec<(usize, Change)> {
+        let mut course = Course::Quiet;
+        let mut told = Vec::new();
+        for (minute, seen) in readings.iter().enumerate() {
+            let now = Tick::default().after(Span::from_mins(minute as u64));
+            let (next, change) = course.after(now, rule, *seen);
+            course = next;
+            told.extend(change.map(|change| (minute, change)));
+        }
+        told
+    }
+
+    #[test]
+    fn the_limit_itself_is_not_alarming() {
+        for (bound, values) in [
+            (Bound::Above(0.1), [(0.1, false), (0.1001, true)]),
+            (Bound::Below(0.6), [(0.6, false), (0.5999, true)]),
+        ] {
+            for (value, crossed) in values {
+                assert_eq!(bound.is_crossed(value), crossed, "{value} {bound}");
+            }
+            assert!(!bound.is_crossed(f64::NAN));
+            assert_eq!(bound.at(7.0).limit(), 7.0);
+        }
+        assert_eq!(Bound::Above(0.1).to_string(), "> 0.1");
+        assert_eq!(Bound::Below(0.6).to_string(), "< 0.6");
+    }
+
+    #[test]
+    fn it_is_raised_once_and_ends_once_after_lasting_calm() {
+        let rule = rule(Bound::Above(0.1));
+        let (bad, good) = (seen(0.2, LEAST), seen(0.1, LEAST));
+        let mut readings = vec![good, bad, bad, good, good, bad];
+        readings.extend([good; 9]);
+        let told = changes(&rule, &readings);
+        assert_eq!(told, [(1, Change::Raise), (11, Change::Resolve)]);
+    }
+
+    #[test]
+    fn few_samples_raise_nothing_and_end_nothing() {
+        let rule = rule(Bound::Below(0.6));
+        let few = seen(0.0, LEAST - 1);
+        assert_eq!(changes(&rule, &[few; 30]), []);
+        let mut readings = vec![seen(0.0, LEAST)];
+        readings.extend([few; 30]);
+        assert_eq!(changes(&rule, &readings), [(0, Change::Raise)]);
+    }
+
+    #[test]
+    fn nothing_measured_is_calm_and_nothing_known_is_neither() {
+        let rule = rule(Bound::Above(0.1));
+        let raised = seen(1.0, 100);
+        let mut quiet = vec![raised];
+        quiet.extend([Seen::Nothing; 6]);
+        let ended = [(0, Change::Raise), (6, Change::Resolve)];
+        assert_eq!(changes(&rule, &quiet), ended);
+        let mut blind = vec![Seen::Unknown, raised];
+        blind.extend([Seen::Unknown; 30]);
+        assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
+        // Calm that nobody saw does not count.
+        blind.extend([Seen::Nothing; 3]);
+        blind.push(Seen::Unknown);
+        blind.extend([Seen::Nothing; 5]);
+        assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
+    }
+
+    #[test]
+    fn a_ratio_of_nothing_is_nothing() {
+        assert_eq!(Seen::ratio(0, 0), Seen::Nothing);
+        assert_eq!(Seen::ratio(1, 4), seen(0.25, 4));
+    }
+
+    fn any_seen() -> impl Strategy<Value = Seen> {
+        prop_oneof![
+            1 => Just(Seen::Unknown),
+            1 => Just(Seen::Nothing),
+            6 => (0.0..0.4_f64, 0..40_u64).prop_map(|(value, samples)| seen(value, samples)),
+        ]
+    }
+
+    fn any_bound() -> impl Strategy<Value = Bound> {
+        prop_oneof![Just(Bound::Above(0.2)), Just(Bound::Below(0.2))]
+    }
+
+    proptest! {
+        #[test]
+        fn raises_and_ends_take_turns(bound in any_bound(), readings in proptest::collection::vec(any_seen(), 0..200)) {
+            let rule = rule(bound);
+            let told = changes(&rule, &readings);
+            for (place, (minute, change)) in told.iter().enumerate() {
+                let expected = if place % 2 == 0 { Change::Raise } else { Change::Resolve };
+                prop_assert_eq!(*change, expected);
+                match change {
+                    Change::Raise => {
+                        let alarming = matches!(readings[*minute], Seen::Value { value, samples }
+                            if bound.is_crossed(value) && samples >= LEAST);
+                        prop_assert!(alarming, "raised by {:?}", readings[*minute]);
+                    }
+                    Change::Resolve => {
+                        // Calm in each of the readings of the last five minutes.
+                        for seen in &readings[minute - 5..=*minute] {
+                            let calm = match seen {
+                                Seen::Unknown => false,
+                                Seen::Nothing => true,
+                                Seen::Value { value, .. } => !bound.is_crossed(*value),
+                            };
+                            prop_assert!(calm, "ended in spite of {:?}", seen);
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn what_stays_bad_never_ends_and_what_stays_calm_does(
+            bound in any_bound(),
+            before in proptest::collection::vec(any_seen(), 0..50),
+            samples in proptest::collection::vec(0..40_u64, 1..50),
+        ) {
+            let rule = rule(bound);
+            let bad = match bound {
+                Bound::Above(limit) => limit + 0.1,
+                Bound::Below(limit) => limit - 0.1,
+            };
+            let mut readings = before;
+            readings.push(seen(bad, LEAST));
+            let from = readings.len();
+            readings.extend(samples.iter().map(|samples| seen(bad, *samples)));
+            let told = changes(&rule, &readings);
+            prop_assert!(told.iter().all(|(minute, _)| *minute < from), "{:?}", told);
+            prop_assert_eq!(told.last().map(|(_, change)| *change), Some(Change::Raise));
+            readings.extend([Seen::Nothing; 6]);
+            let told = changes(&rule, &readings);
+            prop_assert_eq!(told.last().map(|(_, change)| *change), Some(Change::Resolve));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The operator's mail server: TLS with the right host or nothing, and an end to everything.
+
+use std::sync::Arc;
+
+use posthaste_egress::Roots;
+use posthaste_egress::mail::{MAX_SAID_BYTES, Security, Server, Stream, Undialled, dial};
+use rustls::ServerConfig;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio_rustls::TlsAcceptor;
+
+use crate::kit::*;
+use crate::secure::Authority;
+
+/// What is said before TLS, if it comes after STARTTLS, and in the clear otherwise.
+const OPENING: [&str; 3] = [
+    "220 mx.example ESMTP\r\n",
+    "250-mx.example\r\n250-STARTTLS\r\n250 HELP\r\n",
+    "220 go ahead\r\n",
+];
+
+fn at(receiver: &Receiver, host: &str, security: Security) -> Server {
+    Server {
+        host: host.to_owned(),
+        port: receiver.address.port(),
+        security,
+        hello: "posthaste.example".to_owned(),
+    }
+}
+
+/// A server that is asked for TLS and speaks it, having said something more before if told so.
+async fn starting_tls(config: Arc<ServerConfig>, said_besides: &'static str) -> Receiver {
+    Receiver::new(move |mut peer| {
+        let config = config.clone();
+        async move {
+            let [greeting, offer, ready] = OPENING;
+            peer.say(greeting).await?;
+            assert_eq!(asked(&mut peer).await?, "EHLO posthaste.example\r\n");
+            peer.say(offer).await?;
+            assert_eq!(asked(&mut peer).await?, "STARTTLS\r\n");
+            peer.say(format!("{ready}{said_besides}")).await?;
+            let (socket, _) = peer.apart();
+            let secured = TlsAcceptor::from(config).accept(socket).await.ok()?;
+            echo(secured).await
+        }
+    })
+    .await
+}
+
+/// A server that speaks TLS at once, greets and echoes.
+async fn tls_at_once(config: Arc<ServerConfig>) -> Receiver {
+    Receiver::new(move |peer| {
+        let config = config.clone();
+        async move {
+            let (socket, _) = peer.apart();
+            let mut secured = TlsAcceptor::from(config).accept(socket).await.ok()?;
+            secured.write_all(OPENING[0].as_bytes()).await.ok()?;
+            echo(secured).await
+        }
+    })
+    .await
+}
+
+async fn asked(peer: &mut Peer) -> Option<String> {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        line.push(peer.socket.read_u8().await.ok()?);
+    }
+    String::from_utf8(line).ok()
+}
+
+/// Says back the line that it hears.
+async fn echo(stream: impl tokio::io::AsyncRead + AsyncWrite + Unpin) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    stream.write_all(line.as_bytes()).await.ok()?;
+    stream.flush().await.ok()
+}
+
+/// The greeting, and what came back of a line.
+async fn spoken(stream: Stream) -> (String, String) {
+    let mut stream = BufReader::new(stream);
+    let mut greeting = String::new();
+    stream.read_line(&mut greeting).await.unwrap();
+    stream.write_all(b"NOOP\r\n").await.unwrap();
+    stream.flush().await.unwrap();
+    let mut echoed = String::new();
+    stream.read_line(&mut echoed).await.unwrap();
+    (greeting, echoed)
+}
+
+#[tokio::test]
+async fn whoever_is_handed_the_stream_begins_with_a_greeting() {
+    let authority = Authority::new();
+    let config = authority.server("localhost", (2000, 2100), &[]);
+    let roots = authority.roots();
+
+    let receiver = starting_tls(config.clone(), "").await;
+    let server = at(&receiver, "localhost", Security::StartTls);
+    let stream = dial(&server, &roots, AMPLE).await.unwrap();
+    assert!(stream.is_secure());
+    assert_eq!(stream.peer_addr().unwrap(), receiver.address);
+    // What was said in the clear does not count, the greeting included.
+    let (greeting, echoed) = spoken(stream).await;
+    assert!(greeting.starts_with("220 ") && !greeting.contains("mx.example"));
+    assert_eq!(echoed, "NOOP\r\n");
+
+    let receiver = tls_at_once(config).await;
+    let server = at(&receiver, "localhost", Security::Implicit);
+    let stream = dial(&server, &roots, AMPLE).await.unwrap();
+    assert!(stream.is_secure());
+    let told = spoken(stream).await;
+    assert_eq!(told, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
+
+    let receiver = Receiver::new(|mut peer| async move {
+        peer.say(OPENING[0]).await?;
+        echo(peer.apart().0).await
+    })
+    .await;
+    let server = at(&receiver, "localhost", Security::None);
+    let stream = dial(&server, &roots, AMPLE).await.unwrap();
+    assert!(!stream.is_secure());
+    let told = spoken(stream).await;
+    assert_eq!(told, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
+}
+
+#[tokio::test]
+async fn a_certificate_must_be_for_this_host_and_believed() {
+    let authority = Authority::new();
+    for (name, years, host, roots) in [
+        (
+            "other.example",
+            (2000, 2100),
+            "localhost",
+            authority.roots(),
+        ),
+        ("localhost", (2000, 2100), "127.0.0.1", authority.roots()),
+        ("localhost", (2000, 2001), "localhost", authority.roots()),
+        ("localhost", (2000, 2100), "localhost", Roots::mozilla()),
+        ("localhost", (2000, 2100), "localhost", Roots::none()),
+    ] {
+        let config = authority.server(name, years, &[]);
+        let receiver = starting_tls(config.clone(), "").await;
+        let server = at(&receiver, host, Security::StartTls);
+        let refused = dial(&server, &roots, AMPLE).await;
+        assert!(matches!(refused, Err(Undialled::NotSecured(_))), "{host}");
+        let receiver = tls_at_once(config).await;
+        let server = at(&receiver, host, Security::Implicit);
+        let refused = dial(&server, &roots, AMPLE).await;
+        assert!(matches!(refused, Err(Undialled::NotSecured(_))), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_adds_before_tls_is_refused() {
+    let authority = Authority::new();
+    let config = authority.server("localhost", (2000, 2100), &[]);
+    let added = "250-localhost\r\n250-AUTH PLAIN\r\n250 HELP\r\n";
+    let receiver = starting_tls(config, added).await;
+    let server = at(&receiver, "localhost", Security::StartTls);
+    let refused = dial(&server, &authority.roots(), AMPLE).await;
+    assert!(matches!(refused, Err(Undialled::Injected)));
+}
+
+/// What arrives after the answer was read is taken for TLS, and is none.
+#[tokio::test]
+async fn what_somebody_adds_later_is_refused_too() {
+    let receiver = Receiver::new(|mut peer| async move {
+        let [greeting, offer, ready] = OPENING;
+        peer.say(greeting).await?;
+        asked(&mut peer).await?;
+        peer.say(offer).await?;
+        asked(&mut peer).await?;
+        peer.say(ready).await?;
+        // The first byte of the handshake shows that the answer was read.
+        peer.socket.read_u8().await.ok()?;
+        peer.say("250-localhost\r\n250 AUTH PLAIN\r\n").await?;
+        peer.gone().await;
+        Some(())
+    })
+    .await;
+    let server = at(&receiver, "localhost", Security::StartTls);
+    let refused = dial(&server, &Authority::new().roots(), AMPLE).await;
+    assert!(matches!(refused, Err(Undialled::NotSecured(_))));
+}
+
+#[tokio::test]
+async fn no_tls_means_no_conversation() {
+    let mut receiver = Receiver::new(|mut peer| async move {
+        peer.say(OPENING[0]).await?;
+        asked(&mut peer).await?;
+        peer.say("250-mx.example\r\n250 AUTH PLAIN LOGIN\r\n")
+            .await?;
+        let rest = peer.hear_rest().await;
+        assert_eq!(rest, b"", "nothing is said in the open");
+        Some(())
+    })
+    .await;
+    let server = at(&receiver, "localhost", Security::StartTls);
+    let refused = dial(&server, &Roots::mozilla(), AMPLE).await;
+    assert!(matches!(refused, Err(Undialled::NotOffered)));
+    receiver.ended().await;
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up() {
+    let mut receiver = Receiver::new(|mut peer| async move {
+        peer.gone().await;
+        Some(())
+    })
+    .await;
+    for security in [Security::StartTls, Security::Implicit] {
+        let server = at(&receiver, "localhost", security);
+        let silent = dial(&server, &Roots::mozilla(), SHORT).await;
+        assert!(matches!(silent, Err(Undialled::TooSlow(SHORT))));
+        receiver.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_told() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let server = Server {
+        host: "127.0.0.1".to_owned(),
+        port,
+        security: Security::Implicit,
+        hello: "posthaste.example".to_owned(),
+    };
+    let refused = dial(&server, &Roots::mozilla(), AMPLE).await;
+    assert!(matches!(refused, Err(Undialled::NotConnected(_))));
+}
+
+#[tokio::test]
+async fn an_endless_greeting_ends() {
+    for security in [Security::StartTls, Security::None] {
+        let mut receiver = Receiver::new(|mut peer| async move {
+            loop {
+                peer.say([b'2'; 4_096]).await?;
+            }
+        })
+        .await;
+        let server = at(&receiver, "localhost", security);
+        match dial(&server, &Roots::mozilla(), AMPLE).await {
+            Err(refused) => assert!(matches!(refused, Undialled::TooLong), "{refused}"),
+            Ok(mut stream) => {
+                let mut heard = Vec::new();
+                let ended = stream.read_to_end(&mut heard).await;
+                assert!(ended.unwrap_err().to_string().contains("64 KiB"));
+                assert!(heard.len() < 2 * MAX_SAID_BYTES, "{}", heard.len());
+            }
+        }
+        receiver.ended().await;
+    }
+}

@@ -1,0 +1,107 @@
+//! `posthaste mail test`: whether letters arrive.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::failure::Failure;
+use super::output;
+use super::serve::runtime;
+use super::serve_args::ServeArgs;
+use crate::clock::Clock;
+use crate::config::Config;
+
+/// Shown below the flags.
+pub const TEST_EXAMPLES: &str = "\
+Examples:
+  posthaste mail test --config posthaste.toml
+  posthaste mail test --config posthaste.toml --to me@example.com
+  POSTHASTE_MAIL_PASSWORD=… posthaste mail test --set mail.server=smtp://user@smtp.example.com \\
+    --set mail.from=posthaste@example.com --to me@example.com
+
+Settings come from the file, the environment and --set, as those of `posthaste serve` do. Without
+--to the letter goes to everybody in mail.to.
+
+Exit codes: 0 the mail server took it, 1 it did not, 2 wrong usage or configuration.";
+
+/// What can be done about letters.
+#[derive(Debug, Subcommand)]
+pub enum MailCommand {
+    /// Send one letter, and say what the mail server answered
+    #[command(after_help = TEST_EXAMPLES)]
+    Test(TestArgs),
+}
+
+/// `mail test`.
+#[derive(Args)]
+pub struct TestArgs {
+    /// Settings from a TOML file [env: POSTHASTE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Any setting, by its key in the file; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Who is to get it
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: Option<String>,
+    /// Print the answers as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl std::fmt::Debug for TestArgs {
+    /// Without the settings: they may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestArgs")
+            .field("to", &self.to)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sends a letter to whoever is to get it, one after the other.
+pub fn test(args: &TestArgs) -> Result<(), Failure> {
+    let settings = ServeArgs {
+        config: args.config.clone(),
+        set: args.set.clone(),
+        ..ServeArgs::default()
+    };
+    let config = Config::load(&settings, std::env::vars_os()).map_err(Failure::Misconfigured)?;
+    config.check_mail().map_err(Failure::Misconfigured)?;
+    let post = config.post().map_err(Failure::Roots)?;
+    let (Some(post), Some(server)) = (post, &config.mail.server) else {
+        return Err(Failure::NoMail(
+            "mail.server is not set, so no letters are sent: name one in the file, in \
+             POSTHASTE_MAIL_SERVER or by --set mail.server=smtp://user@host",
+        ));
+    };
+    let recipients = match &args.to {
+        Some(to) => std::slice::from_ref(to),
+        None => &config.mail.to[..],
+    };
+    if recipients.is_empty() {
+        return Err(Failure::NoMail(
+            "mail.to is empty: say who is to get it by --to",
+        ));
+    }
+    let runtime = runtime()?;
+    for recipient in recipients {
+        let sending = post.try_out(recipient, Clock::system().wall());
+        let answer = runtime
+            .block_on(sending)
+            .map_err(|error| Failure::LetterRefused {
+                server: server.to_string(),
+                recipient: recipient.clone(),
+                why: error.to_string(),
+            })?;
+        if args.json {
+            let answer = json!({"server": server.to_string(), "to": recipient, "answer": answer});
+            output::print_raw(&format!("{answer}\n"))?;
+        } else {
+            output::print(&format!(
+                "{server} took the letter to {recipient}: {answer}\n"
+            ))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! What a document says about letters.
+
+use posthaste_core::mistakes::Fields;
+use posthaste_core::time::Span;
+use serde_json::Value;
+
+use super::Secret;
+use super::read::{parsed, read_items, set};
+use crate::notices::mail::MailSettings;
+use crate::notices::mail::address::{self, NoAddress};
+use crate::notices::mail::settings::MAX_LOGIN_BYTES;
+
+/// How many addresses hear of everything. More are better served by a list of their own.
+const MAX_RECIPIENTS: usize = 20;
+/// Whoever hears less often than this hears too late.
+const MAX_EVERY: Span = Span::from_days(1);
+
+pub(super) fn read_mail(settings: &mut MailSettings, mut fields: Fields<'_, '_>) {
+    let server = parsed(&mut fields, "server", str::parse);
+    settings.server = server.or(settings.server.take());
+    let password = parsed(&mut fields, "password", read_password);
+    settings.password = password.or(settings.password.take());
+    let tls = parsed(&mut fields, "tls", str::parse);
+    settings.tls = tls.or(settings.tls);
+    let from = parsed(&mut fields, "from", str::parse);
+    settings.from = from.or(settings.from.take());
+    let to = read_items(&mut fields, "to", MAX_RECIPIENTS, read_recipient);
+    set(&mut settings.to, to);
+    set(
+        &mut settings.every,
+        fields.span("every", Span::ZERO, MAX_EVERY),
+    );
+    fields.finish();
+}
+
+/// The message does not repeat it.
+fn read_password(text: &str) -> Result<Secret, String> {
+    let fits = (1..=MAX_LOGIN_BYTES).contains(&text.len()) && !text.contains(char::is_control);
+    match fits {
+        true => Ok(Secret::new(text)),
+        false => Err(format!(
+            "must have 1 to {MAX_LOGIN_BYTES} bytes on one line"
+        )),
+    }
+}
+
+fn read_recipient(item: &Value) -> Result<String, NoAddress> {
+    let text = item.as_str().unwrap_or_default();
+    address::read(text).map(|address| address.to_string())
+}

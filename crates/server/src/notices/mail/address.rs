@@ -1,0 +1,153 @@
+//! Addresses of people.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lettre::Address;
+use lettre::message::Mailbox;
+use url::Host;
+
+/// The longest address that mail servers take.
+pub const MAX_ADDRESS_BYTES: usize = 254;
+/// The longest name beside an address.
+const MAX_NAME_CHARS: usize = 100;
+
+/// A text that is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be one e-mail address, such as ops@example.com")]
+pub struct NoAddress;
+
+/// Reads an address. Its domain is written as the domain name system knows it, so that every mail server does.
+pub fn read(text: &str) -> Result<Address, NoAddress> {
+    let (local, domain) = text.rsplit_once('@').ok_or(NoAddress)?;
+    // Quoted names may hold anything, and nobody has one.
+    let strange = |c: char| c.is_whitespace() || c.is_control() || c == '"';
+    if text.len() > MAX_ADDRESS_BYTES || text.contains(strange) {
+        return Err(NoAddress);
+    }
+    let domain = match Host::parse(domain).map_err(|_| NoAddress)? {
+        Host::Domain(domain) => domain,
+        Host::Ipv4(_) | Host::Ipv6(_) => return Err(NoAddress),
+    };
+    Address::new(local, domain).map_err(|_| NoAddress)
+}
+
+/// Who letters come from: an address, with or without a name, as in `posthaste <posthaste@example.com>`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sender(Mailbox);
+
+impl Sender {
+    /// The address, and the name.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.0
+    }
+
+    /// The domain of the address.
+    pub fn domain(&self) -> &str {
+        self.0.email.domain()
+    }
+}
+
+impl FromStr for Sender {
+    type Err = NoSender;
+
+    fn from_str(text: &str) -> Result<Sender, NoSender> {
+        let (name, address) = match text.trim().strip_suffix('>') {
+            None => (None, text.trim()),
+            Some(text) => {
+                let (name, address) = text.rsplit_once('<').ok_or(NoSender)?;
+                (Some(name.trim().trim_matches('"').trim()), address)
+            }
+        };
+        let address = read(address).map_err(|_| NoSender)?;
+        let name = name.filter(|name| !name.is_empty());
+        let strange = |c: char| c.is_control() || "<>\"".contains(c);
+        let fits = |name: &str| name.chars().count() <= MAX_NAME_CHARS && !name.contains(strange);
+        if !name.is_none_or(fits) {
+            return Err(NoSender);
+        }
+        Ok(Sender(Mailbox::new(name.map(str::to_owned), address)))
+    }
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that says of nobody that he sends letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be one e-mail address, such as \"posthaste@example.com\" or \"posthaste <posthaste@example.com>\""
+)]
+pub struct NoSender;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_name_and_a_domain() {
+        for (text, written) in [
+            ("ops@example.com", "ops@example.com"),
+            (
+                "o'neil+hooks@mail.example.com",
+                "o'neil+hooks@mail.example.com",
+            ),
+            ("ops@Bücher.example", "ops@xn--bcher-kva.example"),
+            ("jürgen@example.com", "jürgen@example.com"),
+        ] {
+            assert_eq!(read(text).map(|read| read.to_string()), Ok(written.into()));
+        }
+        for wrong in [
+            "",
+            "ops",
+            "@example.com",
+            "ops@",
+            "ops@127.0.0.1",
+            "ops@[127.0.0.1]",
+            "ops@example.com, other@example.com",
+            "ops@example.com\r\nBcc: all@example.com",
+            "\"a b\"@example.com",
+            "ops@exa mple.com",
+            "<ops@example.com>",
+            &format!("{}@example.com", "x".repeat(MAX_ADDRESS_BYTES)),
+        ] {
+            assert_eq!(read(wrong), Err(NoAddress), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_sender_may_have_a_name() {
+        for (text, written) in [
+            ("a@example.com", "a@example.com"),
+            ("<a@example.com>", "a@example.com"),
+            ("posthaste <a@example.com>", "posthaste <a@example.com>"),
+            (
+                "\"Web, Hooks\" <a@example.com>",
+                "\"Web, Hooks\" <a@example.com>",
+            ),
+        ] {
+            let sender: Sender = text.parse().expect(text);
+            assert_eq!(sender.to_string(), written);
+            assert_eq!(sender.domain(), "example.com");
+        }
+        for wrong in [
+            "",
+            "posthaste",
+            "a@b, c@d",
+            "x\ny <a@example.com>",
+            "a <b",
+            "<<a@b.c>>",
+        ] {
+            assert_eq!(wrong.parse::<Sender>(), Err(NoSender), "{wrong:?}");
+        }
+    }
+}

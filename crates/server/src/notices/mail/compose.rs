@@ -1,0 +1,398 @@
+//! What a letter says.
+//!
+//! Pure: the same letter at the same time is the same text. The worst stands first, in the subject too; what happened
+//! again and again is told once, with how often.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lettre::Message;
+use lettre::message::header::{ContentType, HeaderName, HeaderValue};
+use lettre::message::{Mailbox, MessageBuilder};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{Letter, LetterLine};
+use ring::digest::{SHA256, digest};
+
+use super::address::{self, NoAddress, Sender};
+use super::words::{Matter, about, clean, grouped, happened};
+
+/// The longest subject that is still read.
+const MAX_SUBJECT_CHARS: usize = 140;
+/// So many bytes of a hash tell letters apart.
+const ID_BYTES: usize = 16;
+
+/// What a letter says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wording {
+    /// Its subject.
+    pub subject: String,
+    /// Its text, with plain line ends.
+    pub text: String,
+}
+
+/// The words of a letter. Links lead to the page, if its address is known: scheme and host.
+pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
+    let groups = grouped_by_subject(&letter.lines);
+    let mut text = String::new();
+    for group in &groups {
+        text.push_str(&format!("{}.\n", group.sentence()));
+        for link in page.into_iter().flat_map(|page| group.links(page)) {
+            text.push_str(&format!("  {link}\n"));
+        }
+        text.push('\n');
+    }
+    if letter.lines.len() > groups.len() {
+        text.push_str("What happened, in order:\n");
+        for line in &letter.lines {
+            let what = happened(&[line]);
+            text.push_str(&format!("  {}  {}: {what}\n", moment(line.at), about(line)));
+        }
+        text.push('\n');
+    }
+    if letter.omitted > 0 {
+        let more = grouped(letter.omitted);
+        text.push_str(&format!(
+            "{more} more did not find room in this letter.\n\n"
+        ));
+    }
+    if let Some(page) = page {
+        text.push_str(&format!("All alerts: {page}/dashboard/alerts\n\n"));
+    }
+    text.push_str(&format!(
+        "-- \nposthaste wrote this to {}, who owns an endpoint (its owner_email) or runs the server (mail.to).\n",
+        clean(&letter.recipient, address::MAX_ADDRESS_BYTES)
+    ));
+    Wording {
+        subject: subject(&groups),
+        text,
+    }
+}
+
+/// A whole letter, ready to be handed over.
+pub fn message(
+    letter: &Letter,
+    from: &Sender,
+    page: Option<&str>,
+    now: Timestamp,
+) -> Result<Message, NoAddress> {
+    let identity = format!(
+        "{}\n{}\n{}",
+        letter.recipient, letter.revision, letter.first_at.0
+    );
+    let wording = wording(letter, page);
+    assemble(&letter.recipient, &wording, from, &identity, now)
+}
+
+/// A letter that only shows that letters arrive.
+pub fn trial(recipient: &str, from: &Sender, now: Timestamp) -> Result<Message, NoAddress> {
+    let wording = Wording {
+        subject: "[posthaste] Letters arrive".to_owned(),
+        text: "This letter was sent by `posthaste mail test`. Nothing is wrong.\n".to_owned(),
+    };
+    let identity = format!("{recipient}\ntrial\n{}", now.0);
+    assemble(recipient, &wording, from, &identity, now)
+}
+
+fn assemble(
+    recipient: &str,
+    wording: &Wording,
+    from: &Sender,
+    identity: &str,
+    now: Timestamp,
+) -> Result<Message, NoAddress> {
+    let to = Mailbox::new(None, address::read(recipient)?);
+    let domain = from.domain();
+    let builder = Message::builder()
+        .from(from.mailbox().clone())
+        .to(to)
+        .date(UNIX_EPOCH + Duration::from_millis(now.0))
+        .message_id(Some(format!("<{}@{domain}>", name(identity))))
+        .subject(wording.subject.as_str());
+    // Nobody's vacation answers what is marked so.
+    let builder = with(builder, "Auto-Submitted", "auto-generated");
+    let builder = with(builder, "X-Auto-Response-Suppress", "All");
+    let builder = with(builder, "List-Id", &format!("<notices.posthaste.{domain}>"));
+    let message = builder
+        .header(ContentType::TEXT_PLAIN)
+        .body(wording.text.clone());
+    Ok(message.expect("it has a sender and a recipient"))
+}
+
+fn with(builder: MessageBuilder, name: &'static str, value: &str) -> MessageBuilder {
+    let name = HeaderName::new_from_ascii_str(name);
+    builder.raw_header(HeaderValue::new(name, value.to_owned()))
+}
+
+/// What a letter is known by: sent again, it is the same one.
+fn name(identity: &str) -> String {
+    let hash = digest(&SHA256, identity.as_bytes());
+    let bytes = &hash.as_ref()[..ID_BYTES];
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Notices about the same thing.
+struct Group<'a> {
+    about: String,
+    lines: Vec<&'a LetterLine>,
+}
+
+/// The lines by what they are about, the worst first.
+fn grouped_by_subject(lines: &[LetterLine]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for line in lines {
+        let about = about(line);
+        let same = |group: &&mut Group<'_>| {
+            group.about == about && group.lines[0].endpoint == line.endpoint
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.lines.push(line),
+            None => groups.push(Group {
+                about,
+                lines: vec![line],
+            }),
+        }
+    }
+    groups.sort_by_key(Group::worst);
+    groups
+}
+
+impl Group<'_> {
+    fn worst(&self) -> Matter {
+        let matters = self.lines.iter().map(|line| Matter::of(line));
+        matters.min().unwrap_or(Matter::Unknown)
+    }
+
+    /// What happened, the worst first, each once.
+    fn happenings(&self) -> Vec<String> {
+        let mut kinds: Vec<(Matter, &str)> = self
+            .lines
+            .iter()
+            .map(|line| (Matter::of(line), line.name.as_str()))
+            .collect();
+        kinds.sort();
+        kinds.dedup();
+        let told = kinds.into_iter().map(|(_, name)| {
+            let same = self.lines.iter().copied().filter(|line| line.name == name);
+            happened(&same.collect::<Vec<_>>())
+        });
+        told.collect()
+    }
+
+    fn sentence(&self) -> String {
+        format!("{}: {}", self.about, self.happenings().join("; "))
+    }
+
+    /// Where one can see more of it.
+    fn links(&self, page: &str) -> Vec<String> {
+        let line = self.lines[0];
+        let plain = |text: &&str| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            !text.is_empty() && text.bytes().all(allowed)
+        };
+        let tenant = line.tenant.as_deref().filter(plain);
+        let endpoint = line.endpoint.as_deref().filter(plain);
+        let Some((tenant, endpoint)) = tenant.zip(endpoint) else {
+            return Vec::new();
+        };
+        let home = format!("{page}/dashboard/t/{tenant}");
+        let mut links = vec![format!("{home}/endpoints/{endpoint}")];
+        let failed = |line: &&LetterLine| Matter::of(line) == Matter::DeliveryFailed;
+        if self.lines.iter().any(failed) {
+            links.push(format!("{home}/dead-letters?endpoint={endpoint}"));
+        }
+        links
+    }
+}
+
+fn subject(groups: &[Group<'_>]) -> String {
+    let Some(worst) = groups.first() else {
+        return "[posthaste] Nothing to tell".to_owned();
+    };
+    let first = worst.happenings().into_iter().next().unwrap_or_default();
+    let more = match groups.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let told = clean(&format!("{}: {first}", worst.about), MAX_SUBJECT_CHARS);
+    format!("[posthaste] {told}{more}")
+}
+
+/// To the second, which is enough for people.
+fn moment(at: Timestamp) -> String {
+    let exact = at.to_string();
+    let seconds = exact.get(..19).unwrap_or(&exact);
+    format!("{} UTC", seconds.replace('T', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const PAGE: &str = "https://hooks.example.com";
+
+    fn line(name: &str, endpoint: &str, detail: Value) -> LetterLine {
+        LetterLine {
+            at: Timestamp(1_793_905_445_678),
+            name: name.to_owned(),
+            tenant: Some("acme".to_owned()),
+            endpoint: Some(endpoint.to_owned()),
+            endpoint_url: Some(format!("https://{endpoint}.example.com/in")),
+            detail,
+        }
+    }
+
+    fn letter(lines: Vec<LetterLine>) -> Letter {
+        Letter {
+            recipient: "ops@example.com".to_owned(),
+            revision: 3,
+            first_at: Timestamp(1_793_905_445_678),
+            tries: 0,
+            lines,
+            omitted: 0,
+        }
+    }
+
+    fn sender() -> Sender {
+        "posthaste <posthaste@example.com>"
+            .parse()
+            .expect("a sender")
+    }
+
+    fn formatted(letter: &Letter) -> String {
+        let message = message(letter, &sender(), Some(PAGE), Timestamp(1_793_905_445_000));
+        String::from_utf8(message.expect("a letter").formatted()).expect("text")
+    }
+
+    #[test]
+    fn a_thousand_dead_letters_are_one_sentence() {
+        let detail = json!({"count": 1_000, "kinds": {"timeout": 1_000}});
+        let told = wording(
+            &letter(vec![line("delivery.failed", "ep1", detail)]),
+            Some(PAGE),
+        );
+        let first = "Endpoint https://ep1.example.com/in of acme: 1,000 deliveries failed";
+        assert_eq!(told.subject, format!("[posthaste] {first} (timeout 1,000)"));
+        assert_eq!(
+            told.text,
+            format!(
+                "{first} (timeout 1,000).\n  \
+                 {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
+                 {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n\n\
+                 All alerts: {PAGE}/dashboard/alerts\n\n\
+                 -- \nposthaste wrote this to ops@example.com, who owns an endpoint (its owner_email) or runs the \
+                 server (mail.to).\n"
+            )
+        );
+        let without = wording(
+            &letter(vec![line("delivery.failed", "ep1", json!({}))]),
+            None,
+        );
+        assert!(!without.text.contains("dashboard"), "{}", without.text);
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_order_is_kept_below() {
+        let mut all = letter(vec![
+            line("endpoint.recovered", "ep1", json!({})),
+            line("delivery.failed", "ep2", json!({"count": 2})),
+            line("endpoint.disabled", "ep2", json!({"cause": "gone"})),
+            line("delivery.failed", "ep2", json!({"count": 3})),
+        ]);
+        all.omitted = 1_234;
+        let told = wording(&all, None);
+        assert!(told.subject.starts_with(
+            "[posthaste] Endpoint https://ep2.example.com/in of acme: it was disabled"
+        ));
+        assert!(told.subject.ends_with("(and 1 more)"), "{}", told.subject);
+        let lines: Vec<&str> = told.text.lines().collect();
+        assert!(
+            lines[0].contains("ep2.example.com") && lines[0].contains("; 5 deliveries failed.")
+        );
+        assert!(lines[2].contains("ep1.example.com"), "{lines:#?}");
+        assert_eq!(lines[4], "What happened, in order:");
+        assert!(
+            lines[5].starts_with("  2026-11-05 16:24:05 UTC  Endpoint https://ep1"),
+            "{}",
+            lines[5]
+        );
+        assert!(lines[8].ends_with("3 deliveries failed"), "{}", lines[8]);
+        assert_eq!(lines[10], "1,234 more did not find room in this letter.");
+    }
+
+    #[test]
+    fn the_head_says_that_nobody_need_answer() {
+        let text = formatted(&letter(vec![line("endpoint.recovered", "ep1", json!({}))]));
+        let (head, body) = text.split_once("\r\n\r\n").expect("head and text");
+        for wanted in [
+            "From: posthaste <posthaste@example.com>",
+            "To: ops@example.com",
+            "Date: Thu, 05 Nov 2026 16:24:05 +0000",
+            "Auto-Submitted: auto-generated",
+            "X-Auto-Response-Suppress: All",
+            "List-Id: <notices.posthaste.example.com>",
+            "Content-Type: text/plain; charset=utf-8",
+        ] {
+            assert!(head.lines().any(|line| line == wanted), "{wanted}\n{head}");
+        }
+        assert!(body.starts_with("Endpoint https://ep1.example.com/in of acme: it takes"));
+    }
+
+    #[test]
+    fn the_same_letter_has_the_same_name() {
+        let id = |letter: &Letter| {
+            let text = formatted(letter);
+            let line = text.lines().find(|line| line.starts_with("Message-ID: "));
+            line.expect("a name").to_owned()
+        };
+        let one = letter(vec![line("endpoint.recovered", "ep1", json!({}))]);
+        let mut other = one.clone();
+        other.tries = 7;
+        assert_eq!(id(&one), id(&other));
+        other.revision += 1;
+        assert_ne!(id(&one), id(&other));
+        other.revision = one.revision;
+        other.recipient = "other@example.com".to_owned();
+        assert_ne!(id(&one), id(&other));
+    }
+
+    #[test]
+    fn strangers_add_nothing_to_the_head() {
+        let evil = "x\r\nBcc: all@example.com\r\n\r\nEvil";
+        let mut hostile = line("alert.raised", evil, json!({"name": evil, evil: evil}));
+        hostile.tenant = Some(evil.to_owned());
+        hostile.endpoint_url = Some(format!("https://u:hunter2@a.example/{evil}\u{202e}"));
+        let text = formatted(&letter(vec![
+            hostile,
+            line(evil, "ep1", json!({evil: evil})),
+        ]));
+        let (head, _) = text.split_once("\r\n\r\n").expect("head and text");
+        assert!(!head.lines().any(|line| line.starts_with("Bcc")), "{head}");
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.is_ascii());
+        assert!(text.lines().all(|line| line.len() <= 998));
+        assert!(
+            !text.replace("\r\n", "").contains(['\r', '\n']),
+            "no line ends of another kind"
+        );
+        let mut wrong = letter(Vec::new());
+        wrong.recipient = evil.to_owned();
+        assert_eq!(
+            message(&wrong, &sender(), None, Timestamp(0)).err(),
+            Some(NoAddress)
+        );
+    }
+
+    #[test]
+    fn a_full_letter_is_bounded() {
+        let long = "x".repeat(100_000);
+        let lines = (0..50).map(|n| {
+            line(
+                "delivery.failed",
+                &format!("{n}{long}"),
+                json!({&long: &long}),
+            )
+        });
+        let text = formatted(&letter(lines.collect()));
+        assert!(text.len() < 100_000, "{}", text.len());
+    }
+}

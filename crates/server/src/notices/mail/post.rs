@@ -1,0 +1,379 @@
+//! Handing letters over.
+//!
+//! One connection for each letter: they are rare. lettre speaks SMTP on the stream that the door gives; the steps are
+//! taken one by one here, so that it is known at which one a server said no. That decides what its no means:
+//!
+//! | step | 4xx | 5xx |
+//! |---|---|---|
+//! | connecting, EHLO, AUTH, MAIL | later | later: it concerns every letter, and the operator can put it right |
+//! | RCPT, DATA, the letter | later | never, unless it is about signing in or about our way of speaking |
+//!
+//! Whatever else happens (nobody there, no TLS, silence) is a reason to try later.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use lettre::address::Envelope;
+use lettre::transport::smtp::Error as SmtpError;
+use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, AsyncTokioStream};
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
+use lettre::transport::smtp::extension::{ClientId, Extension, MailParameter};
+use lettre::transport::smtp::response::Response;
+use lettre::{Address, Message};
+use posthaste_core::time::Timestamp;
+use posthaste_egress::Roots;
+use posthaste_egress::mail::{self, Server, Stream};
+use posthaste_store::Letter;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
+
+use super::address::Sender;
+use super::compose;
+use super::words::clean;
+use crate::config::Secret;
+
+/// How long it may take until a server can be spoken to.
+pub const DIALLING: Duration = Duration::from_secs(15);
+/// How long it may take to hand over a letter, dialling included. Whoever claims letters claims them for longer.
+pub const SENDING: Duration = Duration::from_secs(60);
+/// How long a server may take to say goodbye. The letter is its own by then.
+const PARTING: Duration = Duration::from_secs(2);
+/// How much of a server's answer is kept for people to look at.
+const MAX_ANSWER_CHARS: usize = 300;
+
+/// Why a letter was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// It may be taken later.
+    #[error("{0}")]
+    Later(String),
+    /// It never will be.
+    #[error("{0}")]
+    Never(String),
+}
+
+/// What comes of sending a letter, some time.
+pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), PostError>> + Send + 'a>>;
+
+/// Whoever takes letters. When it says that it has taken one, somebody else answers for it; if it does not know, the
+/// letter is not taken, and may arrive twice.
+pub trait Post: Send + Sync {
+    /// Hands a letter over.
+    fn send<'a>(&'a self, letter: &'a Letter, now: Timestamp) -> Sending<'a>;
+}
+
+/// Who hands letters over, as the mail server knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: Secret,
+}
+
+/// Hands letters to the operator's mail server.
+pub struct SmtpPost {
+    server: Server,
+    roots: Roots,
+    login: Option<Login>,
+    from: Sender,
+    page: Option<String>,
+    within: Duration,
+}
+
+impl fmt::Debug for SmtpPost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmtpPost")
+            .field("server", &self.server)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Post for SmtpPost {
+    fn send<'a>(&'a self, letter: &'a Letter, now: Timestamp) -> Sending<'a> {
+        Box::pin(async move {
+            let message = compose::message(letter, &self.from, self.page.as_deref(), now);
+            let message = message.map_err(|error| PostError::Never(error.to_string()))?;
+            self.hand_over(&message).await.map(|_| ())
+        })
+    }
+}
+
+impl SmtpPost {
+    /// Whoever hands letters to this server.
+    pub fn new(
+        server: Server,
+        roots: Roots,
+        login: Option<Login>,
+        from: Sender,
+        page: Option<String>,
+    ) -> SmtpPost {
+        SmtpPost {
+            server,
+            roots,
+            login,
+            from,
+            page,
+            within: SENDING,
+        }
+    }
+
+    /// The same, with less patience.
+    pub fn within(self, within: Duration) -> SmtpPost {
+        SmtpPost { within, ..self }
+    }
+
+    /// Sends a letter that only shows that letters arrive. Says what the server answered.
+    pub async fn try_out(&self, recipient: &str, now: Timestamp) -> Result<String, PostError> {
+        let message = compose::trial(recipient, &self.from, now);
+        let message = message.map_err(|error| PostError::Never(error.to_string()))?;
+        self.hand_over(&message).await
+    }
+
+    /// Hands a letter over, and says what the server answered.
+    async fn hand_over(&self, message: &Message) -> Result<String, PostError> {
+        let late =
+            |_| PostError::Later(format!("not taken within {} s", self.within.as_secs_f64()));
+        let conversation = self.converse(message.envelope(), message.formatted());
+        let (mut connection, answer) = timeout(self.within, conversation).await.map_err(late)??;
+        // However it says goodbye, and if it never does, the letter was taken.
+        let _ = timeout(PARTING, connection.quit()).await;
+        Ok(answer)
+    }
+
+    async fn converse(
+        &self,
+        envelope: &Envelope,
+        letter: Vec<u8>,
+    ) -> Result<(AsyncSmtpConnection, String), PostError> {
+        let dialling = DIALLING.min(self.within);
+        let stream = mail::dial(&self.server, &self.roots, dialling).await;
+        let stream = stream.map_err(|error| PostError::Later(error.to_string()))?;
+        let hello = ClientId::Domain(self.server.hello.clone());
+        let connected = AsyncSmtpConnection::connect_with_transport(Box::new(Line(stream)), &hello);
+        let mut connection = connected
+            .await
+            .map_err(|error| self.no(Step::Hello, &error))?;
+        if let Some(login) = &self.login {
+            let known = Credentials::new(login.user.clone(), login.password.reveal().to_owned());
+            let signed_in = connection.auth(DEFAULT_MECHANISMS, &known).await;
+            signed_in.map_err(|error| self.no(Step::SignIn, &error))?;
+        }
+        let mail = Mail::new(envelope.from().cloned(), parameters(envelope, &connection)?);
+        let answer = connection.command(mail).await;
+        answer.map_err(|error| self.no(Step::Sender, &error))?;
+        for recipient in envelope.to() {
+            let answer = connection.command(Rcpt::new(recipient.clone(), Vec::new()));
+            let answer = answer.await;
+            answer.map_err(|error| self.no(Step::Recipient, &error))?;
+        }
+        let answer = connection.command(Data).await;
+        answer.map_err(|error| self.no(Step::Data, &error))?;
+        let answer = connection.message(&letter).await;
+        let answer = answer.map_err(|error| self.no(Step::Letter, &error))?;
+        let answer = self.shown(&words(&answer));
+        Ok((connection, answer))
+    }
+
+    /// What a server's no means for the letter.
+    fn no(&self, step: Step, error: &SmtpError) -> PostError {
+        let told = self.shown(&format!("{step}: {error}"));
+        match judge(step, error.status().map(u16::from)) {
+            Verdict::Later => PostError::Later(told),
+            Verdict::Never => PostError::Never(told),
+        }
+    }
+
+    /// A server's words as they may be shown: some repeat what they were told.
+    fn shown(&self, words: &str) -> String {
+        let gives_away = self.login.as_ref().is_some_and(|login| {
+            let password = login.password.reveal();
+            let together = format!("\0{}\0{password}", login.user);
+            let sent = [password, &together].map(|text| BASE64_STANDARD.encode(text));
+            words.contains(password) || sent.iter().any(|sent| words.contains(sent.as_str()))
+        });
+        match gives_away {
+            true => "the server answered with the password, which is not repeated here".to_owned(),
+            false => clean(words, MAX_ANSWER_CHARS),
+        }
+    }
+}
+
+/// What the server has to know before it hears of a letter.
+fn parameters(
+    envelope: &Envelope,
+    connection: &AsyncSmtpConnection,
+) -> Result<Vec<MailParameter>, PostError> {
+    let is_ascii = |address: &Address| AsRef::<str>::as_ref(address).is_ascii();
+    let mut addresses = envelope.from().into_iter().chain(envelope.to());
+    if addresses.all(is_ascii) {
+        return Ok(Vec::new());
+    }
+    let server = connection.server_info();
+    match server.supports_feature(Extension::SmtpUtfEight) {
+        true => Ok(vec![MailParameter::SmtpUtfEight]),
+        false => Err(PostError::Never(
+            "the server does not take addresses that are not ASCII".to_owned(),
+        )),
+    }
+}
+
+fn words(answer: &Response) -> String {
+    let lines: Vec<&str> = answer.message().collect();
+    format!("{} {}", answer.code(), lines.join(" "))
+}
+
+/// Where in a conversation a server said no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Hello,
+    SignIn,
+    Sender,
+    Recipient,
+    Data,
+    Letter,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::Hello => "greeting the server",
+            Step::SignIn => "signing in",
+            Step::Sender => "naming the sender",
+            Step::Recipient => "naming the recipient",
+            Step::Data => "announcing the letter",
+            Step::Letter => "handing over the letter",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Later,
+    Never,
+}
+
+/// Whether another time may be better, by where and with what code a server said no.
+fn judge(step: Step, code: Option<u16>) -> Verdict {
+    match step {
+        // Every letter would fare the same, until the operator puts it right.
+        Step::Hello | Step::SignIn | Step::Sender => Verdict::Later,
+        Step::Recipient | Step::Data | Step::Letter => match code {
+            // Our commands are not understood, or we should have signed in.
+            Some(500 | 502..=504 | 530..=539) => Verdict::Later,
+            Some(500..=599) => Verdict::Never,
+            Some(_) | None => Verdict::Later,
+        },
+    }
+}
+
+/// The door's stream, as lettre takes it.
+#[derive(Debug)]
+struct Line(Stream);
+
+impl AsyncTokioStream for Line {
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.peer_addr()
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: [Step; 6] = [
+        Step::Hello,
+        Step::SignIn,
+        Step::Sender,
+        Step::Recipient,
+        Step::Data,
+        Step::Letter,
+    ];
+
+    #[test]
+    fn what_passes_is_tried_again() {
+        for step in STEPS {
+            for code in [None, Some(421), Some(450), Some(451), Some(452), Some(454)] {
+                assert_eq!(judge(step, code), Verdict::Later, "{step:?} {code:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_final_only_where_it_concerns_the_letter() {
+        for code in [501, 510, 521, 550, 551, 552, 553, 554, 556] {
+            for step in STEPS {
+                let of_letter = [Step::Recipient, Step::Data, Step::Letter].contains(&step);
+                let wanted = if of_letter {
+                    Verdict::Never
+                } else {
+                    Verdict::Later
+                };
+                assert_eq!(judge(step, Some(code)), wanted, "{step:?} {code}");
+            }
+        }
+        for code in [500, 502, 503, 504, 530, 534, 535, 538] {
+            for step in STEPS {
+                assert_eq!(judge(step, Some(code)), Verdict::Later, "{step:?} {code}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_that_comes_back_is_not_shown() {
+        let server = Server {
+            host: "localhost".to_owned(),
+            port: 25,
+            security: mail::Security::None,
+            hello: "example.com".to_owned(),
+        };
+        let login = Login {
+            user: "u".to_owned(),
+            password: Secret::new("hunter2"),
+        };
+        let from = "a@example.com".parse().expect("a sender");
+        let post = SmtpPost::new(server, Roots::none(), Some(login), from, None);
+        for said in ["not hunter2", "AHUAaHVudGVyMg==", "aHVudGVyMg=="] {
+            assert!(post.shown(said).contains("not repeated"), "{said}");
+        }
+        assert_eq!(post.shown("535 no\r\n"), "535 no\u{fffd}\u{fffd}");
+        assert!(!format!("{post:?}").contains("hunter2"));
+    }
+}

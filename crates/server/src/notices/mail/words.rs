@@ -1,0 +1,485 @@
+//! What is said of one notice.
+//!
+//! What strangers wrote (addresses of endpoints, names, answers) is shown without what could move a reader's eye or
+//! break a line, and no longer than need be.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::alert::AlertName;
+use posthaste_store::LetterLine;
+use serde_json::Value;
+use url::Url;
+
+/// How much of an endpoint's address is shown.
+const MAX_URL_CHARS: usize = 200;
+/// How much is shown of anything else.
+const MAX_WORD_CHARS: usize = 120;
+/// How many details of one notice are shown.
+const MAX_DETAILS: usize = 8;
+
+/// What a notice tells, and how bad it is: the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Matter {
+    /// An endpoint was disabled.
+    Disabled,
+    /// An endpoint is about to be.
+    DisableWarning,
+    /// Something is wrong.
+    AlertRaised,
+    /// An endpoint is left alone for a while.
+    BreakerTripped,
+    /// Deliveries were given up.
+    DeliveryFailed,
+    /// Something that a later version tells.
+    Unknown,
+    /// An endpoint is back.
+    Recovered,
+    /// Something is right again.
+    AlertResolved,
+}
+
+impl Matter {
+    pub(super) fn of(line: &LetterLine) -> Matter {
+        match line.name.as_str() {
+            "endpoint.disabled" => Matter::Disabled,
+            "endpoint.disable_warning" => Matter::DisableWarning,
+            "alert.raised" => Matter::AlertRaised,
+            "endpoint.breaker_tripped" => Matter::BreakerTripped,
+            "delivery.failed" => Matter::DeliveryFailed,
+            "endpoint.recovered" => Matter::Recovered,
+            "alert.resolved" => Matter::AlertResolved,
+            _ => Matter::Unknown,
+        }
+    }
+}
+
+/// What a notice is about: `Endpoint https://hooks.example.com/in of acme`.
+pub(super) fn about(line: &LetterLine) -> String {
+    let place = line.endpoint_url.as_deref().map(shown_url);
+    let endpoint = place.or_else(|| line.endpoint.as_deref().map(word));
+    let tenant = line.tenant.as_deref().map(word);
+    let scope = match (endpoint, tenant) {
+        (Some(endpoint), Some(tenant)) => Some(format!("endpoint {endpoint} of {tenant}")),
+        (Some(endpoint), None) => Some(format!("endpoint {endpoint}")),
+        (None, Some(tenant)) => Some(format!("tenant {tenant}")),
+        (None, None) => None,
+    };
+    match (alert_name(line), scope) {
+        (Some(alert), Some(scope)) => format!("Alert {alert}, {scope}"),
+        (Some(alert), None) => format!("Alert {alert}"),
+        (None, Some(scope)) => capitalised(&scope),
+        (None, None) => "Server".to_owned(),
+    }
+}
+
+/// What happened, in a few words. Several notices of the same kind about the same thing are told as one.
+pub(super) fn happened(lines: &[&LetterLine]) -> String {
+    let Some(last) = lines.last() else {
+        return String::new();
+    };
+    let times = match lines.len() {
+        1 => String::new(),
+        count => format!(" {} times", grouped(count as u64)),
+    };
+    match Matter::of(last) {
+        Matter::Disabled => {
+            let why = because(last, "cause", cause);
+            format!("it was disabled{times}{why}; nothing is sent to it until it is enabled again")
+        }
+        Matter::DisableWarning => {
+            let why = because(last, "cause", cause);
+            format!("it will be disabled if this goes on{why}")
+        }
+        Matter::BreakerTripped => {
+            let why = because(last, "reason", reason);
+            format!("its breaker tripped{times}{why}; deliveries to it wait, and are not lost")
+        }
+        Matter::Recovered => format!("it takes deliveries again{}", again(lines.len())),
+        Matter::DeliveryFailed => failed(lines),
+        Matter::AlertRaised => format!("raised{times}{}", alert_words(last)),
+        Matter::AlertResolved => format!("over{}", again(lines.len())),
+        Matter::Unknown => {
+            let details = listed(&details(&last.detail, &[]));
+            format!("{}{times}{details}", word(&last.name))
+        }
+    }
+}
+
+fn again(count: usize) -> String {
+    match count {
+        0 | 1 => String::new(),
+        count => format!(" ({} times)", grouped(count as u64)),
+    }
+}
+
+/// How many deliveries failed, and of what, over all these notices.
+fn failed(lines: &[&LetterLine]) -> String {
+    let mut count: u64 = 0;
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for line in lines {
+        let own = line.detail.get("count").and_then(Value::as_u64);
+        count = count.saturating_add(own.unwrap_or(1));
+        // How many of each kind, whatever the list is called.
+        let members = line
+            .detail
+            .as_object()
+            .into_iter()
+            .flat_map(|all| all.values());
+        let tables = members.filter_map(Value::as_object);
+        for (kind, value) in tables.flat_map(|table| table.iter()) {
+            if let Some(own) = value.as_u64() {
+                let sum = kinds.entry(word(kind)).or_default();
+                *sum = sum.saturating_add(own);
+            }
+        }
+    }
+    let mut kinds: Vec<(String, u64)> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .map(|(kind, count)| format!("{kind} {}", grouped(count)))
+        .collect();
+    let what = match count {
+        1 => "1 delivery failed".to_owned(),
+        count => format!("{} deliveries failed", grouped(count)),
+    };
+    format!("{what}{}", listed(&kinds))
+}
+
+/// ` (this, that)`, or nothing.
+fn listed(items: &[String]) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    let more = items.len().saturating_sub(MAX_DETAILS);
+    let shown = items[..items.len() - more].join(", ");
+    match more {
+        0 => format!(" ({shown})"),
+        more => format!(" ({shown}, and {more} more)"),
+    }
+}
+
+/// The single values of a detail, but for some members.
+fn details(detail: &Value, without: &[&str]) -> Vec<String> {
+    let members = detail.as_object().into_iter().flatten();
+    let single = members.filter_map(|(name, value)| {
+        let shown = match value {
+            Value::String(text) => word(text),
+            Value::Number(number) => match number.as_f64() {
+                Some(float) if number.is_f64() => {
+                    format!("{}", (float * 1_000.0).round() / 1_000.0)
+                }
+                Some(_) | None => number.to_string(),
+            },
+            Value::Bool(truth) => truth.to_string(),
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+        (!without.contains(&name.as_str())).then(|| format!("{} {shown}", word(name)))
+    });
+    single.collect()
+}
+
+/// The alert that a notice tells of.
+fn alert_name(line: &LetterLine) -> Option<String> {
+    if !line.name.starts_with("alert.") {
+        return None;
+    }
+    let alert = line.detail.get("alert").unwrap_or(&line.detail);
+    let name = alert.as_str().or_else(|| alert.get("name")?.as_str());
+    Some(word(name.unwrap_or("unknown")))
+}
+
+/// What an alert means, and what was seen.
+fn alert_words(line: &LetterLine) -> String {
+    let meaning = alert_name(line)
+        .and_then(|name| name.parse::<AlertName>().ok())
+        .map_or_else(String::new, |name| format!(": {}", meaning(name)));
+    let alert = match line.detail.get("alert") {
+        Some(alert @ Value::Object(_)) => alert,
+        Some(_) | None => &line.detail,
+    };
+    let seen = match alert.get("detail") {
+        Some(detail @ Value::Object(_)) => detail,
+        Some(_) | None => alert,
+    };
+    format!(
+        "{meaning}{}",
+        listed(&details(seen, &["alert", "id", "name"]))
+    )
+}
+
+fn meaning(name: AlertName) -> &'static str {
+    match name {
+        AlertName::RetryRatio => "too many attempts are repetitions",
+        AlertName::DeadLetterRatio => "too many deliveries are given up",
+        AlertName::AttemptsPerSuccess => "a success takes too many attempts",
+        AlertName::SecondAttemptSuccessRatio => "too few second attempts succeed",
+        AlertName::RetryingOver24h => {
+            "too many deliveries have been in retry for longer than a day"
+        }
+        AlertName::DeadLettersGrowing => "many deliveries were given up lately",
+        AlertName::BreakerTripped => "it keeps failing, and is left alone for a while",
+        AlertName::DisableWarning => "it will be disabled if this goes on",
+        AlertName::EndpointDisabled => "it was disabled because it kept failing",
+        AlertName::QueueAge => "something that could be sent has been waiting for too long",
+        AlertName::StoreSlow => "the store takes long to write",
+        AlertName::StoreNearlyFull => "the store has little room left",
+        AlertName::NoticesStuck => "notices cannot be told",
+    }
+}
+
+/// `: why`, in words if they are known.
+fn because(line: &LetterLine, member: &str, words: fn(&str) -> Option<&'static str>) -> String {
+    let Some(code) = line.detail.get(member).and_then(Value::as_str) else {
+        return String::new();
+    };
+    let why = words(code).map_or_else(|| word(code), str::to_owned);
+    format!(": {why}")
+}
+
+fn reason(code: &str) -> Option<&'static str> {
+    match code {
+        "failure_ratio" => Some("too large a share of recent requests failed"),
+        "consecutive_failures" => Some("too many requests failed in a row"),
+        "exhausted_deliveries" => Some("too many deliveries were given up within a day"),
+        _ => None,
+    }
+}
+
+fn cause(code: &str) -> Option<&'static str> {
+    match code {
+        "gone" => Some("it answered 410 Gone"),
+        "permanent_failures" => Some("too many deliveries in a row were refused for good"),
+        "failing_for_days" => Some("nothing but failure for days"),
+        _ => None,
+    }
+}
+
+/// An endpoint's address without user, password, query and fragment: letters are read by more than those who may
+/// know a token.
+pub(super) fn shown_url(text: &str) -> String {
+    let Ok(mut url) = Url::parse(text) else {
+        return "that cannot be shown".to_owned();
+    };
+    let had_query = url.query().is_some();
+    // Both only fail where there is nothing to remove.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    let shown = clean(url.as_str(), MAX_URL_CHARS);
+    if had_query {
+        format!("{shown}?…")
+    } else {
+        shown
+    }
+}
+
+/// A word of somebody else's.
+fn word(text: &str) -> String {
+    clean(text, MAX_WORD_CHARS)
+}
+
+/// A text that stays on its line and runs in one direction.
+pub(super) fn clean(text: &str, max_chars: usize) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(max_chars)
+        .map(|c| if is_tricky(c) { '\u{fffd}' } else { c })
+        .collect();
+    if text.chars().nth(max_chars).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// What breaks lines, hides itself or turns the direction of reading.
+fn is_tricky(c: char) -> bool {
+    let hidden = [
+        '\u{ad}', '\u{61c}', '\u{180e}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{200e}',
+        '\u{200f}', '\u{feff}',
+    ];
+    c.is_control()
+        || hidden.contains(&c)
+        || ('\u{2028}'..='\u{202e}').contains(&c)
+        || ('\u{2060}'..='\u{206f}').contains(&c)
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::time::Timestamp;
+    use serde_json::json;
+
+    fn line(name: &str, detail: Value) -> LetterLine {
+        LetterLine {
+            at: Timestamp(0),
+            name: name.to_owned(),
+            tenant: Some("acme".to_owned()),
+            endpoint: Some("ep_1".to_owned()),
+            endpoint_url: Some("https://hooks.example.com/in".to_owned()),
+            detail,
+        }
+    }
+
+    fn told(name: &str, detail: Value) -> String {
+        let line = line(name, detail);
+        format!("{}: {}", about(&line), happened(&[&line]))
+    }
+
+    #[test]
+    fn every_notice_has_its_words() {
+        let endpoint = "Endpoint https://hooks.example.com/in of acme";
+        for (name, detail, words) in [
+            (
+                "endpoint.breaker_tripped",
+                json!({"reason": "consecutive_failures"}),
+                "its breaker tripped: too many requests failed in a row; deliveries to it wait, and are not lost",
+            ),
+            ("endpoint.recovered", json!({}), "it takes deliveries again"),
+            (
+                "endpoint.disable_warning",
+                json!({"cause": "failing_for_days"}),
+                "it will be disabled if this goes on: nothing but failure for days",
+            ),
+            (
+                "endpoint.disabled",
+                json!({"cause": "gone"}),
+                "it was disabled: it answered 410 Gone; nothing is sent to it until it is enabled again",
+            ),
+            (
+                "delivery.failed",
+                json!({"count": 1_000, "kinds": {"timeout": 10, "status": 990}}),
+                "1,000 deliveries failed (status 990, timeout 10)",
+            ),
+            ("delivery.failed", json!({}), "1 delivery failed"),
+            (
+                "endpoint.renamed",
+                json!({"to": "x", "n": 2, "list": []}),
+                "endpoint.renamed (to x, n 2)",
+            ),
+        ] {
+            assert_eq!(told(name, detail), format!("{endpoint}: {words}"));
+        }
+    }
+
+    #[test]
+    fn an_alert_says_what_is_wrong_with_what() {
+        let raised = json!({"name": "retry_ratio", "value": 0.23456, "limit": 0.2});
+        let words = "raised: too many attempts are repetitions (value 0.235, limit 0.2)";
+        let endpoint = "endpoint https://hooks.example.com/in of acme";
+        assert_eq!(
+            told("alert.raised", raised.clone()),
+            format!("Alert retry_ratio, {endpoint}: {words}")
+        );
+        let inside = json!({"alert": {"id": "al_1", "name": "retry_ratio", "detail": {"value": 0.23456, "limit": 0.2}}});
+        assert_eq!(
+            told("alert.raised", inside),
+            format!("Alert retry_ratio, {endpoint}: {words}")
+        );
+        let everywhere = LetterLine {
+            tenant: None,
+            endpoint: None,
+            endpoint_url: None,
+            ..line("alert.resolved", json!({"alert": "queue_age"}))
+        };
+        assert_eq!(about(&everywhere), "Alert queue_age");
+        assert_eq!(happened(&[&everywhere]), "over");
+        for name in AlertName::ALL {
+            let words = told("alert.raised", json!({"name": name.name()}));
+            assert!(words.contains(meaning(name)), "{words}");
+        }
+    }
+
+    #[test]
+    fn several_are_told_as_one() {
+        let failed = |count: u64| {
+            line(
+                "delivery.failed",
+                json!({"count": count, "by": {"status": count}}),
+            )
+        };
+        let (one, other) = (failed(999), failed(1));
+        assert_eq!(
+            happened(&[&one, &other]),
+            "1,000 deliveries failed (status 1,000)"
+        );
+        let tripped = line("endpoint.breaker_tripped", json!({}));
+        let words = happened(&[&tripped, &tripped]);
+        assert!(words.starts_with("its breaker tripped 2 times;"), "{words}");
+        let back = line("endpoint.recovered", json!({}));
+        assert_eq!(
+            happened(&[&back, &back]),
+            "it takes deliveries again (2 times)"
+        );
+    }
+
+    #[test]
+    fn an_address_keeps_its_secrets() {
+        for (url, shown) in [
+            ("https://user:hunter2@a.example/x", "https://a.example/x"),
+            (
+                "https://a.example/x?token=hunter2#y",
+                "https://a.example/x?…",
+            ),
+            ("https://a.example:8443", "https://a.example:8443/"),
+            ("not a url hunter2", "that cannot be shown"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+        let long = shown_url(&format!("https://a.example/{}", "x".repeat(5_000)));
+        assert_eq!(long.chars().count(), MAX_URL_CHARS + 1);
+    }
+
+    #[test]
+    fn nothing_breaks_its_line_or_turns_round() {
+        let hostile = "a\r\nBcc: x\u{202e}\u{2028}\u{200b}\u{1b}[2J";
+        let shown = clean(hostile, 100);
+        assert!(!shown.contains(is_tricky), "{shown:?}");
+        assert_eq!(shown.chars().count(), hostile.chars().count());
+        let told = told("delivery.failed\r\nBcc: x", json!({"\r\na": "\u{202e}"}));
+        assert!(!told.contains(is_tricky), "{told:?}");
+        let many: serde_json::Map<String, Value> = (0..1_000)
+            .map(|n| (format!("k{n}"), json!("x".repeat(9_999))))
+            .collect();
+        let words = happened(&[&line("new.thing", Value::Object(many))]);
+        assert!(
+            words.ends_with("and 992 more)") && words.len() < 2_000,
+            "{}",
+            words.len()
+        );
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        for (number, shown) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(number), shown);
+        }
+    }
+}

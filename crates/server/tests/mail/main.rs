@@ -1,0 +1,80 @@
+//! Letters handed to a real mail server: how they are taken apart there, and what its refusals mean.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
+mod program;
+mod refusals;
+mod ways;
+
+use std::time::Duration;
+
+use posthaste::config::Secret;
+use posthaste::notices::mail::{MailSettings, MailTls, Post, PostError, SmtpPost};
+use posthaste_core::time::Timestamp;
+use posthaste_egress::Roots;
+use posthaste_store::{Letter, LetterLine};
+use posthaste_testbed::{MailServer, PATIENCE};
+use serde_json::{Value, json};
+
+const NOW: Timestamp = Timestamp(1_793_905_445_678);
+/// Long enough that only a server that hangs lets it pass.
+const SHORT: Duration = Duration::from_millis(300);
+const PASSWORD: &str = "correct horse";
+
+/// The settings of somebody who hands letters to this server.
+fn settings(server: &MailServer, tls: MailTls, user: Option<&str>) -> MailSettings {
+    let user = user.map_or_else(String::new, |user| format!("{user}@"));
+    let url = format!("smtp://{user}localhost:{}", server.port);
+    MailSettings {
+        server: Some(url.parse().expect("a URL")),
+        password: (!user.is_empty()).then(|| Secret::new(PASSWORD)),
+        tls: Some(tls),
+        from: Some(
+            "posthaste <posthaste@example.com>"
+                .parse()
+                .expect("a sender"),
+        ),
+        ..MailSettings::default()
+    }
+}
+
+fn trusting(server: &MailServer) -> Roots {
+    let bundle = server.authority().as_bytes();
+    Roots::none().with_bundle(bundle).expect("a bundle")
+}
+
+fn post(server: &MailServer, settings: &MailSettings) -> SmtpPost {
+    let page = Some("https://hooks.example.com".to_owned());
+    let post = settings.post(page, trusting(server)).expect("a server");
+    post.within(PATIENCE)
+}
+
+fn line(name: &str, detail: Value) -> LetterLine {
+    LetterLine {
+        at: NOW,
+        name: name.to_owned(),
+        tenant: Some("acme".to_owned()),
+        endpoint: Some("ep_1".to_owned()),
+        endpoint_url: Some("https://u:hunter2@hooks.customer.com/in?token=hunter2".to_owned()),
+        detail,
+    }
+}
+
+fn letter(recipient: &str) -> Letter {
+    Letter {
+        recipient: recipient.to_owned(),
+        revision: 1,
+        first_at: NOW,
+        tries: 0,
+        lines: vec![line("delivery.failed", json!({"count": 1_000}))],
+        omitted: 0,
+    }
+}
+
+/// What came of sending a letter to this address.
+async fn sent(post: &SmtpPost, recipient: &str) -> Result<(), PostError> {
+    post.send(&letter(recipient), NOW).await
+}

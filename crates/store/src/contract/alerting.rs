@@ -1,0 +1,288 @@
+//! What is wrong now, or was.
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+use serde_json::json;
+
+use super::Harness;
+use super::given::{DAY, World, all, at, endpoint, id};
+use crate::{ALERTS_KEPT, Alert, AlertFilter, Insertion, NoticeEntry, Scope};
+
+/// The id of an alert that was raised at a time.
+fn named(at: Timestamp, number: u64) -> AlertId {
+    AlertId(id_of(first_moment(at), number))
+}
+
+fn alert(now: Timestamp, number: u64, name: AlertName, scope: Scope) -> Alert {
+    Alert {
+        id: named(now, number),
+        name,
+        tenant: match &scope {
+            Scope::Everything => None,
+            Scope::Tenant(tenant) => Some(tenant.clone()),
+            Scope::Endpoint(EndpointId(8)) => Some(id("Acme")),
+            Scope::Endpoint(_) => Some(id("acme")),
+        },
+        scope,
+        raised_at: now,
+        resolved_at: None,
+        detail: json!({ "value": 0.25, "threshold": 0.2, "window": "1h" }),
+    }
+}
+
+fn tenant(name: &str) -> Scope {
+    Scope::Tenant(id(name))
+}
+
+fn endpoint_no(number: u128) -> Scope {
+    Scope::Endpoint(EndpointId(number))
+}
+
+async fn raise(world: &World<'_>, alert: &Alert) -> Insertion {
+    let raised = world.store.raise_alert(alert.raised_at, alert.clone());
+    raised.await.expect("it writes")
+}
+
+async fn listed(world: &World<'_>, filter: &AlertFilter, limit: usize) -> Vec<Alert> {
+    all(limit, |page| world.store.alerts(filter.clone(), page)).await
+}
+
+async fn told(world: &World<'_>) -> Vec<(String, Scope, Timestamp, serde_json::Value)> {
+    let notices = world.store.notices(0, 99).await.expect("it reads");
+    let told = |it: NoticeEntry| (it.name, it.scope, it.at, it.detail);
+    notices.into_iter().map(told).collect()
+}
+
+pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let name = AlertName::DeadLetterRatio;
+    let first = alert(at(5), 1, name, tenant("acme"));
+    assert_eq!(raise(&world, &first).await, Insertion::Created);
+    // Another of the same name and scope is the same alert; another name or another scope is another.
+    let again = alert(at(6), 2, name, tenant("acme"));
+    assert_eq!(raise(&world, &again).await, Insertion::Taken);
+    let other = alert(at(7), 3, AlertName::RetryRatio, tenant("acme"));
+    assert_eq!(raise(&world, &other).await, Insertion::Created);
+    let wide = alert(at(7), 4, name, Scope::Everything);
+    assert_eq!(raise(&world, &wide).await, Insertion::Created);
+    let taken = alert(at(7), 4, AlertName::QueueAge, Scope::Everything);
+    assert_eq!(raise(&world, &taken).await, Insertion::Taken, "the id");
+
+    let world = world.reopened().await;
+    assert_eq!(raise(&world, &again).await, Insertion::Taken);
+    let resolved = Alert {
+        resolved_at: Some(at(9)),
+        ..first.clone()
+    };
+    let end = |now, alert: &Alert| world.store.resolve_alert(now, alert.id);
+    assert_eq!(end(at(9), &first).await, Ok(Some(resolved.clone())));
+    assert_eq!(end(at(10), &first).await, Ok(None));
+    assert_eq!(end(at(10), &again).await, Ok(None));
+    // It may come again, as another one.
+    assert_eq!(raise(&world, &again).await, Insertion::Created);
+    let found = listed(&world, &AlertFilter::default(), 9).await;
+    let expected = [wide.clone(), other.clone(), again.clone(), resolved];
+    assert_eq!(found, expected);
+    let open = world.store.open_alerts().await.expect("it reads");
+    let expected = [(AlertName::RetryRatio, 1), (name, 2)];
+    assert_eq!(open, expected.into());
+
+    let detail = |alert: &Alert| {
+        json!({
+            "alert": alert.id.to_string(),
+            "name": alert.name.name(),
+            "raised_at": alert.raised_at.to_string(),
+            "value": 0.25,
+            "threshold": 0.2,
+            "window": "1h",
+        })
+    };
+    let notice = |name: &str, at: Timestamp, alert: &Alert| {
+        (name.to_owned(), alert.scope.clone(), at, detail(alert))
+    };
+    assert_eq!(
+        told(&world).await,
+        [
+            notice("alert.raised", at(5), &first),
+            notice("alert.raised", at(7), &other),
+            notice("alert.raised", at(7), &wide),
+            notice("alert.resolved", at(9), &first),
+            notice("alert.raised", at(6), &again),
+        ]
+    );
+}
+
+pub(super) async fn alerts_are_about_what_is_there(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let name = AlertName::BreakerTripped;
+    for scope in [tenant("nobody"), endpoint_no(77)] {
+        let stray = alert(at(1), 1, name, scope);
+        assert_eq!(raise(&world, &stray).await, Insertion::NoSuchTenant);
+    }
+    world.add(endpoint(7, "acme", &["*"])).await;
+    let made = alert(at(2), 2, name, endpoint_no(7));
+    assert_eq!(raise(&world, &made).await, Insertion::Created);
+    let deleted = world
+        .store
+        .set_standing(at(3), EndpointId(7), Standing::Deleted, None, None);
+    assert_eq!(deleted.await, Ok(true));
+    let late = alert(at(4), 3, AlertName::DisableWarning, endpoint_no(7));
+    assert_eq!(raise(&world, &late).await, Insertion::NoSuchTenant);
+    // What was raised is still there to be resolved.
+    let filter = AlertFilter {
+        scope: Some(endpoint_no(7)),
+        ..AlertFilter::default()
+    };
+    assert_eq!(
+        listed(&world, &filter, 9).await,
+        std::slice::from_ref(&made)
+    );
+    let ended = world.store.resolve_alert(at(5), made.id).await;
+    assert_eq!(ended.unwrap().unwrap().scope, endpoint_no(7));
+    assert_eq!(told(&world).await.len(), 2);
+}
+
+pub(super) async fn alerts_are_found_by_all_that_is_known_of_them(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("Acme").await;
+    world.add(endpoint(7, "acme", &["*"])).await;
+    world.add(endpoint(8, "Acme", &["*"])).await;
+    let scopes = [
+        Scope::Everything,
+        tenant("acme"),
+        tenant("Acme"),
+        endpoint_no(7),
+        endpoint_no(8),
+    ];
+    let names = [AlertName::RetryRatio, AlertName::BreakerTripped];
+    let mut made = Vec::new();
+    // Not in the order of their times.
+    for (number, ms) in [4, 1, 9, 3, 7, 5, 2, 8, 6, 10].into_iter().enumerate() {
+        let name = names[number / scopes.len()];
+        let scope = scopes[number % scopes.len()].clone();
+        let mut alert = alert(at(ms), number as u64, name, scope);
+        assert_eq!(raise(&world, &alert).await, Insertion::Created);
+        if ms % 3 == 0 {
+            alert.resolved_at = Some(at(ms + 1));
+            let ended = world.store.resolve_alert(at(ms + 1), alert.id).await;
+            assert_eq!(ended, Ok(Some(alert.clone())));
+        }
+        made.push(alert);
+    }
+    made.sort_by_key(|alert| std::cmp::Reverse(alert.id));
+    let tenants = [None, Some("acme"), Some("Acme"), Some("nobody")];
+    let some = |scope: &Scope| Some(scope.clone());
+    let abouts = [
+        None,
+        some(&scopes[0]),
+        some(&scopes[2]),
+        some(&scopes[3]),
+        Some(tenant("no")),
+    ];
+    for open in [None, Some(true), Some(false)] {
+        for name in [
+            None,
+            Some(names[0]),
+            Some(names[1]),
+            Some(AlertName::StoreSlow),
+        ] {
+            for tenant in tenants {
+                for scope in &abouts {
+                    for (since, until) in [(None, None), (Some(3), None), (Some(3), Some(8))] {
+                        let filter = AlertFilter {
+                            open,
+                            name,
+                            tenant: tenant.map(id),
+                            scope: scope.clone(),
+                            since: since.map(at),
+                            until: until.map(at),
+                        };
+                        let wanted = made.iter().filter(|alert| {
+                            open.is_none_or(|open| open == alert.resolved_at.is_none())
+                                && name.is_none_or(|name| name == alert.name)
+                                && tenant.is_none_or(|tenant| alert.tenant == Some(id(tenant)))
+                                && scope.as_ref().is_none_or(|scope| *scope == alert.scope)
+                                && since.is_none_or(|since| alert.raised_at >= at(since))
+                                && until.is_none_or(|until| alert.raised_at < at(until))
+                        });
+                        let wanted: Vec<Alert> = wanted.cloned().collect();
+                        let found = listed(&world, &filter, 2).await;
+                        assert_eq!(found, wanted, "{filter:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn a_later_tenant_sees_no_alert_of_an_earlier(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add(endpoint(7, "acme", &["*"])).await;
+    let name = AlertName::RetryRatio;
+    let first = alert(at(1), 1, name, tenant("acme"));
+    let below = alert(at(2), 2, name, endpoint_no(7));
+    for alert in [&first, &below] {
+        assert_eq!(raise(&world, alert).await, Insertion::Created);
+    }
+    world.store.delete_tenant(at(3), id("acme")).await.unwrap();
+    let late = alert(at(3), 3, name, tenant("acme"));
+    assert_eq!(raise(&world, &late).await, Insertion::NoSuchTenant);
+    world.add_tenant("acme").await;
+    let theirs = AlertFilter {
+        tenant: Some(id("acme")),
+        ..AlertFilter::default()
+    };
+    let about = AlertFilter {
+        scope: Some(tenant("acme")),
+        ..AlertFilter::default()
+    };
+    assert_eq!(listed(&world, &theirs, 9).await, []);
+    assert_eq!(listed(&world, &about, 9).await, []);
+    // It is not the alert of the earlier one that goes on.
+    let own = alert(at(4), 4, name, tenant("acme"));
+    assert_eq!(raise(&world, &own).await, Insertion::Created);
+    assert_eq!(listed(&world, &theirs, 9).await, std::slice::from_ref(&own));
+    assert_eq!(listed(&world, &about, 9).await, std::slice::from_ref(&own));
+    let everybodys = AlertFilter::default();
+    assert_eq!(
+        listed(&world, &everybodys, 9).await,
+        [own, below, first.clone()]
+    );
+    let ended = world.store.resolve_alert(at(5), first.id).await;
+    assert_eq!(ended.unwrap().unwrap().id, first.id);
+    let open = AlertFilter {
+        open: Some(true),
+        ..theirs
+    };
+    assert_eq!(listed(&world, &open, 9).await.len(), 1);
+}
+
+pub(super) async fn resolved_alerts_are_kept_for_long_and_removed_in_small_steps(
+    harness: &dyn Harness,
+) {
+    let world = World::with_acme(harness).await;
+    for number in 1..=8 {
+        let made = alert(at(number), number, AlertName::QueueAge, Scope::Everything);
+        assert_eq!(raise(&world, &made).await, Insertion::Created);
+        if number < 8 {
+            let end = at(if number > 5 { DAY } else { 10 });
+            let ended = world.store.resolve_alert(end, made.id).await;
+            assert!(ended.unwrap().is_some());
+        }
+    }
+    let over = at(10).after(ALERTS_KEPT);
+    let before = Timestamp(over.0 - 1);
+    assert!(!world.tidy_step(before, DAY, 2).await.more);
+    let everything = AlertFilter::default();
+    assert_eq!(listed(&world, &everything, 9).await.len(), 8);
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        more.push(world.tidy_step(over, DAY, 2).await.more);
+    }
+    assert_eq!(more, [true, true, false]);
+    let left = listed(&world, &everything, 9).await;
+    let left: Vec<u64> = left.iter().map(|alert| alert.id.0 as u64).collect();
+    assert_eq!(left, [8, 7, 6], "what goes on stays, however old it is");
+}

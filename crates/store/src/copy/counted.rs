@@ -1,0 +1,100 @@
+//! What is counted on both sides, to see that all of it arrived.
+
+/// What is counted on both sides: what it is, in the file, in the database.
+pub(super) const COUNTED: [(&str, &str, &str); 19] = [
+    (
+        "tenants",
+        "SELECT count(*) FROM tenants WHERE deleted = 0",
+        "SELECT count(*) FROM tenants WHERE NOT deleted",
+    ),
+    (
+        "keys",
+        "SELECT count(*) FROM keys",
+        "SELECT count(*) FROM keys",
+    ),
+    (
+        "endpoints",
+        "SELECT count(*) FROM endpoints WHERE standing < 3",
+        "SELECT count(*) FROM endpoints WHERE standing < 3",
+    ),
+    (
+        "events",
+        "SELECT count(*) FROM events",
+        "SELECT count(*) FROM events",
+    ),
+    (
+        "payload bytes",
+        "SELECT sum(length(payload)) FROM events",
+        "SELECT coalesce(sum(length(payload)), 0)::bigint FROM events",
+    ),
+    (
+        "idempotency keys",
+        "SELECT count(*) FROM idempotency",
+        "SELECT count(*) FROM idempotency",
+    ),
+    (
+        "waiting",
+        "SELECT count(*) FROM deliveries WHERE status <= 1",
+        "SELECT count(*) FROM waiting",
+    ),
+    (
+        "succeeded",
+        "SELECT count(*) FROM deliveries WHERE status = 2",
+        "SELECT count(*) FROM ended WHERE status = 2",
+    ),
+    (
+        "failed",
+        "SELECT count(*) FROM deliveries WHERE status = 3",
+        "SELECT count(*) FROM ended WHERE status = 3",
+    ),
+    (
+        "cancelled",
+        "SELECT count(*) FROM deliveries WHERE status = 4",
+        "SELECT count(*) FROM ended WHERE status = 4",
+    ),
+    (
+        "attempts kept",
+        "SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM deliveries WHERE last IS NOT NULL)",
+        "SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM ended WHERE last IS NOT NULL)",
+    ),
+    (
+        "replays",
+        "SELECT count(*) FROM replays",
+        "SELECT count(*) FROM replays",
+    ),
+    (
+        "replays running",
+        "SELECT count(*) FROM replays WHERE status = 0",
+        "SELECT count(*) FROM replays WHERE status = 0",
+    ),
+    (
+        "notices",
+        "SELECT count(*) FROM notices",
+        "SELECT count(*) FROM notices",
+    ),
+    (
+        "failures",
+        "SELECT coalesce(sum(count), 0) FROM failures",
+        "SELECT coalesce(sum(count), 0)::bigint FROM failures",
+    ),
+    (
+        "letters",
+        "SELECT count(*) FROM letters",
+        "SELECT count(*) FROM letters",
+    ),
+    (
+        "audit entries",
+        "SELECT count(*) FROM audit",
+        "SELECT count(*) FROM audit",
+    ),
+    (
+        "alerts",
+        "SELECT count(*) FROM alerts",
+        "SELECT count(*) FROM alerts",
+    ),
+    (
+        "alerts open",
+        "SELECT count(*) FROM alerts WHERE resolved_at IS NULL",
+        "SELECT count(*) FROM alerts WHERE resolved_at IS NULL",
+    ),
+];

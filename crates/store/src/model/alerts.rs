@@ -1,0 +1,156 @@
+//! What is wrong, in the model.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::{AlertId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::tables::{AlertRow, Owner, Tables, page};
+use super::{ModelStore, answer};
+use crate::alert::{RAISED, RESOLVED};
+use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
+
+impl Alerts for ModelStore {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {
+        answer(self.write(|tables| tables.raise_alert(now, alert)))
+    }
+
+    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
+        answer(self.write(|tables| tables.resolve_alert(now, alert)))
+    }
+
+    fn alerts(
+        &self,
+        filter: AlertFilter,
+        page: PageRequest<AlertId>,
+    ) -> Answer<Page<Alert, AlertId>> {
+        answer(self.read(|tables| tables.alerts(&filter, page)))
+    }
+
+    fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
+        answer(self.read(Tables::open_alerts))
+    }
+
+    /// It is in memory.
+    fn stored_bytes(&self) -> Answer<Option<u64>> {
+        answer(self.read(|_| None))
+    }
+
+    fn untold_since(&self) -> Answer<Option<Timestamp>> {
+        answer(self.read(|tables| {
+            let tried = tables.letters.values().filter(|kept| kept.letter.tries > 0);
+            let oldest = tried.map(|kept| kept.letter.first_at);
+            let notice = tables.notices.first().map(|notice| notice.at);
+            oldest.chain(notice).min()
+        }))
+    }
+}
+
+impl Tables {
+    /// Whose something is that is there; nothing if it is not.
+    fn owner_of(&self, scope: &Scope) -> Option<Option<Owner>> {
+        match scope {
+            Scope::Everything => Some(None),
+            Scope::Tenant(tenant) => self.owner(tenant).map(Some),
+            Scope::Endpoint(endpoint) => {
+                let endpoint = self.endpoints.get(endpoint)?;
+                (endpoint.row.standing != Standing::Deleted).then_some(Some(endpoint.owner))
+            }
+        }
+    }
+
+    fn tenant_of(&self, scope: &Scope) -> Option<TenantId> {
+        match scope {
+            Scope::Everything => None,
+            Scope::Tenant(tenant) => Some(tenant.clone()),
+            Scope::Endpoint(endpoint) => {
+                let endpoint = self.endpoints.get(endpoint)?;
+                Some(endpoint.row.endpoint.tenant.clone())
+            }
+        }
+    }
+
+    fn open_alerts(&self) -> BTreeMap<AlertName, u64> {
+        let mut open = BTreeMap::new();
+        let rows = self.alerts.values();
+        for row in rows.filter(|row| row.alert.resolved_at.is_none()) {
+            *open.entry(row.alert.name).or_insert(0) += 1;
+        }
+        open
+    }
+
+    fn raise_alert(&mut self, now: Timestamp, alert: Alert) -> Insertion {
+        let Some(owner) = self.owner_of(&alert.scope) else {
+            return Insertion::NoSuchTenant;
+        };
+        let goes_on = |row: &AlertRow| {
+            let same = row.alert.name == alert.name && row.alert.scope == alert.scope;
+            same && row.owner == owner && row.alert.resolved_at.is_none()
+        };
+        if self.alerts.contains_key(&alert.id) || self.alerts.values().any(goes_on) {
+            return Insertion::Taken;
+        }
+        self.tell(now, RAISED, &alert);
+        let tenant = self.tenant_of(&alert.scope);
+        let alert = Alert { tenant, ..alert };
+        self.alerts.insert(alert.id, AlertRow { owner, alert });
+        Insertion::Created
+    }
+
+    fn resolve_alert(&mut self, now: Timestamp, alert: AlertId) -> Option<Alert> {
+        let row = self.alerts.get_mut(&alert)?;
+        if row.alert.resolved_at.is_some() {
+            return None;
+        }
+        row.alert.resolved_at = Some(now);
+        let alert = row.alert.clone();
+        self.tell(now, RESOLVED, &alert);
+        Some(alert)
+    }
+
+    fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert) {
+        self.notice(at, alert.scope.clone(), name, alert.told());
+    }
+
+    fn alerts(&self, filter: &AlertFilter, request: PageRequest<AlertId>) -> Page<Alert, AlertId> {
+        let matches = |row: &AlertRow| {
+            let alert = &row.alert;
+            let theirs = |tenant: &TenantId| row.owner.is_some() && row.owner == self.owner(tenant);
+            let about = |scope: &Scope| {
+                let same = match scope {
+                    Scope::Tenant(tenant) => theirs(tenant),
+                    Scope::Everything | Scope::Endpoint(_) => true,
+                };
+                same && alert.scope == *scope
+            };
+            filter
+                .open
+                .is_none_or(|open| open == alert.resolved_at.is_none())
+                && filter.name.is_none_or(|name| name == alert.name)
+                && filter.tenant.as_ref().is_none_or(theirs)
+                && filter.scope.as_ref().is_none_or(about)
+                && filter.since.is_none_or(|since| alert.raised_at >= since)
+                && filter.until.is_none_or(|until| alert.raised_at < until)
+        };
+        let rows = self.alerts.iter().rev().filter(|(_, row)| matches(row));
+        page(rows.map(|(id, row)| (*id, row.alert.clone())), request)
+    }
+
+    /// Removes a few alerts that were resolved long enough ago, and says whether there may be more.
+    pub(super) fn tidy_alerts(&mut self, now: Timestamp, step: usize) -> bool {
+        let rows = self.alerts.iter();
+        let over = rows.filter_map(|(id, row)| {
+            let end = row.alert.resolved_at?;
+            (end.after(ALERTS_KEPT) <= now).then_some((end, *id))
+        });
+        let mut over: Vec<(Timestamp, AlertId)> = over.collect();
+        over.sort_unstable();
+        over.truncate(step);
+        for (_, alert) in &over {
+            self.alerts.remove(alert);
+        }
+        step > 0 && over.len() == step
+    }
+}

@@ -1,0 +1,257 @@
+//! What is wrong now, or was.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::AlertId;
+use posthaste_core::time::Timestamp;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use super::directory::{cut, live_tenant, one_more};
+use super::group::Scene;
+use super::keys::{at, id_bytes, most, ms};
+use super::outbox::{self, scope};
+use super::reader::Pace;
+use super::rows::{from_json, parse, to_json};
+use super::store::SqliteStore;
+use crate::alert::{RAISED, RESOLVED};
+use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
+
+/// The number of what concerns everything.
+const EVERYTHING: i64 = 0;
+
+impl Alerts for SqliteStore {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {
+        self.write(move |scene| raise(scene, now, &alert))
+    }
+
+    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
+        self.write(move |scene| resolve(scene, now, alert))
+    }
+
+    fn alerts(
+        &self,
+        filter: AlertFilter,
+        page: PageRequest<AlertId>,
+    ) -> Answer<Page<Alert, AlertId>> {
+        self.read(Pace::Long, move |conn| list(conn, &filter, page))
+    }
+
+    fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
+        self.read(Pace::Long, open)
+    }
+
+    fn stored_bytes(&self) -> Answer<Option<u64>> {
+        self.read(Pace::Quick, |conn| stored(conn).map(Some))
+    }
+
+    fn untold_since(&self) -> Answer<Option<Timestamp>> {
+        self.read(Pace::Long, untold)
+    }
+}
+
+/// The number of what is there, and of the tenant it belongs to.
+fn numbers(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
+    match scope {
+        Scope::Everything => Ok(Some((EVERYTHING, None))),
+        Scope::Tenant(tenant) => Ok(live_tenant(conn, tenant)?.map(|no| (no, Some(no)))),
+        Scope::Endpoint(endpoint) => conn
+            .prepare_cached("SELECT no, tenant_no FROM endpoints WHERE id = ?1 AND standing <> 3")?
+            .query_row([id_bytes(endpoint.0)], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional(),
+    }
+}
+
+fn raise(scene: &mut Scene<'_>, now: Timestamp, alert: &Alert) -> rusqlite::Result<Insertion> {
+    let conn = scene.conn;
+    let Some((scope, tenant)) = numbers(conn, &alert.scope)? else {
+        return Ok(Insertion::NoSuchTenant);
+    };
+    let added = conn
+        .prepare_cached(
+            "INSERT INTO alerts (id, name, scope, tenant_no, raised_at, resolved_at, detail) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            id_bytes(alert.id.0),
+            alert.name.name(),
+            scope,
+            tenant,
+            ms(alert.raised_at),
+            alert.resolved_at.map(ms),
+            to_json(&alert.detail),
+        ])?;
+    if added == 0 {
+        return Ok(Insertion::Taken);
+    }
+    tell(conn, now, scope, RAISED, alert)?;
+    Ok(Insertion::Created)
+}
+
+fn resolve(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    alert: AlertId,
+) -> rusqlite::Result<Option<Alert>> {
+    let conn = scene.conn;
+    let id = id_bytes(alert.0);
+    let ended = conn
+        .prepare_cached("UPDATE alerts SET resolved_at = ?2 WHERE id = ?1 AND resolved_at IS NULL")?
+        .execute(params![id, ms(now)])?;
+    if ended == 0 {
+        return Ok(None);
+    }
+    let (alert, scope) = conn
+        .prepare_cached(&format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = ?1"))?
+        .query_row([id], |row| Ok((read(row)?, row.get(8)?)))?;
+    tell(conn, now, scope, RESOLVED, &alert)?;
+    Ok(Some(alert))
+}
+
+fn tell(
+    conn: &Connection,
+    now: Timestamp,
+    scope: i64,
+    name: &str,
+    alert: &Alert,
+) -> rusqlite::Result<()> {
+    outbox::keep_notice(conn, now, scope, name, &alert.told())
+}
+
+/// The columns that [`read`] wants: five of the alert, whose it is, then those of its scope.
+const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, e.id, t.id";
+const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
+    LEFT JOIN tenants t ON t.no = a.scope LEFT JOIN tenants o ON o.no = a.tenant_no";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Alert> {
+    Ok(Alert {
+        id: AlertId(u128::from_be_bytes(row.get(0)?)),
+        name: parse(row.get_ref(1)?.as_str()?)?,
+        scope: scope(row, 6)?,
+        tenant: row.get_ref(5)?.as_str_or_null()?.map(parse).transpose()?,
+        raised_at: at(row.get(2)?),
+        resolved_at: row.get::<_, Option<i64>>(3)?.map(at),
+        detail: from_json(row.get_ref(4)?.as_str()?)?,
+    })
+}
+
+fn list(
+    conn: &Connection,
+    filter: &AlertFilter,
+    page: PageRequest<AlertId>,
+) -> rusqlite::Result<Page<Alert, AlertId>> {
+    let nothing = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    let before = page.before.map_or(u128::MAX, |id| id.0);
+    let mut given = vec![
+        Value::Blob(id_bytes(before).to_vec()),
+        Value::Integer(one_more(page.limit)),
+    ];
+    let mut wanted = String::from("a.id < ?1");
+    let mut want = |condition: &str, value: Value| {
+        given.push(value);
+        wanted.push_str(&format!(" AND {condition} ?{}", given.len()));
+    };
+    if let Some(tenant) = &filter.tenant {
+        let Some(no) = live_tenant(conn, tenant)? else {
+            return Ok(nothing);
+        };
+        want("a.tenant_no =", no.into());
+    }
+    if let Some(scope) = &filter.scope {
+        let Some(no) = number(conn, scope)? else {
+            return Ok(nothing);
+        };
+        want("a.scope =", no.into());
+    }
+    if let Some(name) = filter.name {
+        want("a.name =", name.name().to_owned().into());
+    }
+    if let Some(since) = filter.since {
+        want("a.raised_at >=", ms(since).into());
+    }
+    if let Some(until) = filter.until {
+        want("a.raised_at <", ms(until).into());
+    }
+    wanted.push_str(match filter.open {
+        None => "",
+        Some(true) => " AND a.resolved_at IS NULL",
+        Some(false) => " AND a.resolved_at IS NOT NULL",
+    });
+    let sql = format!("SELECT {COLUMNS} {FROM} WHERE {wanted} ORDER BY a.id DESC LIMIT ?2");
+    let items = conn
+        .prepare_cached(&sql)?
+        .query_map(params_from_iter(given), read)?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+fn open(conn: &Connection) -> rusqlite::Result<BTreeMap<AlertName, u64>> {
+    conn.prepare_cached(
+        "SELECT name, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY name",
+    )?
+    .query_map([], |row| {
+        Ok((
+            parse(row.get_ref(0)?.as_str()?)?,
+            row.get::<_, i64>(1)? as u64,
+        ))
+    })?
+    .collect()
+}
+
+/// Pages that were freed are used again before the file grows.
+fn stored(conn: &Connection) -> rusqlite::Result<u64> {
+    let number =
+        |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
+    let pages = number("page_count")? - number("freelist_count")?;
+    Ok((pages.max(0) as u64).saturating_mul(number("page_size")?.max(0) as u64))
+}
+
+fn untold(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let oldest: Option<i64> = conn
+        .prepare_cached(
+            "SELECT min(at) FROM (SELECT min(first_at) AS at FROM letters WHERE tries > 0 UNION ALL \
+             SELECT at FROM (SELECT at FROM notices WHERE number > \
+             (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1))",
+        )?
+        .query_row([], |row| row.get(0))?;
+    Ok(oldest.map(at))
+}
+
+/// The number under which something has alerts; a deleted endpoint keeps its own.
+fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
+    match scope {
+        Scope::Everything => Ok(Some(EVERYTHING)),
+        Scope::Tenant(tenant) => live_tenant(conn, tenant),
+        Scope::Endpoint(endpoint) => conn
+            .prepare_cached("SELECT no FROM endpoints WHERE id = ?1")?
+            .query_row([id_bytes(endpoint.0)], |row| row.get(0))
+            .optional(),
+    }
+}
+
+/// Removes alerts that were resolved long enough ago, and says how many.
+pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    let Some(over) = now.0.checked_sub(ALERTS_KEPT.as_millis()) else {
+        return Ok(0);
+    };
+    conn.prepare_cached(
+        "DELETE FROM alerts WHERE no IN (SELECT no FROM alerts WHERE resolved_at <= ?1 \
+         ORDER BY resolved_at, id LIMIT ?2)",
+    )?
+    .execute(params![ms(Timestamp(over)), most(limit)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::outbox::SCOPE_COLUMNS;
+
+    #[test]
+    fn the_columns_are_read_where_they_are() {
+        assert!(COLUMNS.ends_with(SCOPE_COLUMNS));
+    }
+}

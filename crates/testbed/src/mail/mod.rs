@@ -1,0 +1,383 @@
+//! A real mail server on loopback: aiosmtpd, with or without TLS and passwords, that can be told to refuse or to
+//! hang at any step, and tells what arrived.
+//!
+//! It runs in a process of its own, which ends when its input does, and so with the test however that ends.
+
+mod certificate;
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::PATIENCE;
+use certificate::Certificate;
+
+/// The variable that names a Python which has aiosmtpd.
+pub const PYTHON_VARIABLE: &str = "POSTHASTE_TEST_MAIL_PYTHON";
+
+/// What the server is called by its certificate, unless told otherwise.
+const NAME: &str = "localhost";
+
+/// When TLS is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MailTls {
+    /// Never.
+    None,
+    /// After STARTTLS, without which nothing is taken.
+    StartTls,
+    /// From the first byte.
+    Implicit,
+}
+
+/// A step of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MailStep {
+    /// Somebody has connected.
+    Greeting,
+    /// EHLO.
+    Ehlo,
+    /// AUTH.
+    Auth,
+    /// MAIL FROM.
+    Mail,
+    /// RCPT TO.
+    Recipient,
+    /// DATA.
+    Data,
+    /// The letter has been read.
+    Letter,
+}
+
+impl MailStep {
+    fn name(self) -> &'static str {
+        match self {
+            MailStep::Greeting => "greeting",
+            MailStep::Ehlo => "ehlo",
+            MailStep::Auth => "auth",
+            MailStep::Mail => "mail",
+            MailStep::Recipient => "recipient",
+            MailStep::Data => "data",
+            MailStep::Letter => "letter",
+        }
+    }
+}
+
+/// A letter that arrived.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    /// Who it says sent it, as the envelope has it.
+    pub from: String,
+    /// To whom, as the envelope has it.
+    pub to: Vec<String>,
+    /// How the sender called itself.
+    pub hello: String,
+    /// It came over TLS.
+    pub secure: bool,
+    /// Who had signed in.
+    pub user: Option<String>,
+    /// The headers, decoded, in their order.
+    pub headers: Vec<(String, String)>,
+    /// The text, decoded.
+    pub text: String,
+    /// All of it as it came.
+    pub raw: String,
+}
+
+impl Arrived {
+    /// The header of this name. Panics if there is not exactly one.
+    pub fn header(&self, name: &str) -> &str {
+        let mut found = self.headers.iter();
+        let mut found = found
+            .by_ref()
+            .filter(|(own, _)| own.eq_ignore_ascii_case(name));
+        let (_, value) = found.next().unwrap_or_else(|| panic!("no {name}"));
+        assert!(found.next().is_none(), "{name} is there twice");
+        value
+    }
+
+    fn read(told: &Value) -> Arrived {
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let list = |value: &Value| value.as_array().expect("a list").clone();
+        Arrived {
+            from: text(&told["from"]),
+            to: list(&told["to"]).iter().map(text).collect(),
+            hello: text(&told["hello"]),
+            secure: told["secure"].as_bool().expect("a truth"),
+            user: told["user"].as_str().map(str::to_owned),
+            headers: list(&told["headers"])
+                .iter()
+                .map(|header| (text(&header[0]), text(&header[1])))
+                .collect(),
+            text: text(&told["text"]),
+            raw: text(&told["raw"]),
+        }
+    }
+}
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct MailSetup {
+    tls: MailTls,
+    name: String,
+    user: Option<(String, String)>,
+    without: Vec<&'static str>,
+    utf8: bool,
+}
+
+impl MailSetup {
+    /// A server that speaks TLS like this and takes letters from everybody.
+    pub fn new(tls: MailTls) -> MailSetup {
+        MailSetup {
+            tls,
+            name: NAME.to_owned(),
+            user: None,
+            without: Vec::new(),
+            utf8: true,
+        }
+    }
+
+    /// Its certificate is for this name, and not for `localhost`.
+    pub fn named(mut self, name: &str) -> MailSetup {
+        self.name = name.to_owned();
+        self
+    }
+
+    /// It only takes letters from this user.
+    pub fn only_from(mut self, user: &str, password: &str) -> MailSetup {
+        self.user = Some((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// It does not know this way to sign in: `PLAIN` or `LOGIN`.
+    pub fn without(mut self, mechanism: &'static str) -> MailSetup {
+        self.without.push(mechanism);
+        self
+    }
+
+    /// It takes addresses in ASCII only.
+    pub fn ascii_only(mut self) -> MailSetup {
+        self.utf8 = false;
+        self
+    }
+
+    /// Starts it, and waits until it listens.
+    pub fn start(&self) -> MailServer {
+        self.start_on(0)
+    }
+
+    /// Starts it on this port, where another one has just been.
+    pub fn start_on(&self, port: u16) -> MailServer {
+        MailServer::start(self, port)
+    }
+}
+
+/// What the process has told so far.
+#[derive(Debug, Default)]
+struct Told {
+    arrived: Mutex<Vec<Arrived>>,
+    reached: Mutex<Vec<String>>,
+    mechanisms: Mutex<Vec<String>>,
+}
+
+/// A running mail server.
+#[derive(Debug)]
+pub struct MailServer {
+    child: Child,
+    orders: Mutex<Option<ChildStdin>>,
+    obeyed: Mutex<mpsc::Receiver<()>>,
+    told: Arc<Told>,
+    news: watch::Sender<u64>,
+    certificate: Certificate,
+    /// Where its certificate lies.
+    _home: TempDir,
+    /// Where it listens, on 127.0.0.1.
+    pub port: u16,
+}
+
+impl MailServer {
+    fn start(setup: &MailSetup, port: u16) -> MailServer {
+        let python = env::var_os(PYTHON_VARIABLE).unwrap_or_else(|| {
+            panic!(
+                "{PYTHON_VARIABLE} names no Python with aiosmtpd, which serves mail in this test: run \
+                 scripts/test, or scripts/mail run COMMAND"
+            )
+        });
+        let home = tempfile::tempdir().expect("a directory");
+        let certificate = Certificate::made_for(&setup.name);
+        let (certificate_file, key_file) = certificate.write_into(home.path());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/mail/server.py");
+        let mut child = Command::new(python)
+            // It warns of what the tests want.
+            .args(["-W", "ignore"])
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python can be started: run scripts/test, which installs it");
+        let mut orders = child.stdin.take().expect("it is piped");
+        let security = match setup.tls {
+            MailTls::None => "none",
+            MailTls::StartTls => "starttls",
+            MailTls::Implicit => "implicit",
+        };
+        let user = setup.user.as_ref();
+        let first = json!({
+            "security": security,
+            "certificate": certificate_file,
+            "key": key_file,
+            "user": user.map(|(user, password)| [user, password]),
+            "without": setup.without,
+            "utf8": setup.utf8,
+            "port": port,
+        });
+        writeln!(orders, "{first}").expect("it listens");
+        let told = Arc::new(Told::default());
+        let news = watch::Sender::new(0);
+        let (listening, where_to) = mpsc::channel();
+        let (done, obeyed) = mpsc::channel();
+        let said = child.stdout.take().expect("it is piped");
+        hear(said, Arc::clone(&told), news.clone(), listening, done);
+        // Owned from here on, so that it ends even if it never listens.
+        let mut server = MailServer {
+            child,
+            orders: Mutex::new(Some(orders)),
+            obeyed: Mutex::new(obeyed),
+            told,
+            news,
+            certificate,
+            _home: home,
+            port: 0,
+        };
+        server.port = where_to
+            .recv_timeout(PATIENCE)
+            .expect("the mail server says where it listens; has it aiosmtpd?");
+        server
+    }
+
+    /// The certificate of the authority that vouches for it, in PEM.
+    pub fn authority(&self) -> &str {
+        self.certificate.authority()
+    }
+
+    /// From now on it answers this step so, such as `550 5.1.1 nobody of that name`.
+    pub fn refuse(&self, step: MailStep, answer: &str) {
+        self.order(&json!({"step": step.name(), "answer": answer}));
+    }
+
+    /// From now on it never answers this step.
+    pub fn hang(&self, step: MailStep) {
+        self.order(&json!({"step": step.name(), "answer": null}));
+    }
+
+    /// From now on it behaves.
+    pub fn behave(&self) {
+        self.order(&json!({"step": null, "answer": null}));
+    }
+
+    fn order(&self, order: &Value) {
+        let mut orders = self.orders.lock().unwrap();
+        let orders = orders.as_mut().expect("it runs");
+        writeln!(orders, "{order}").expect("it listens");
+        let obeyed = self.obeyed.lock().unwrap();
+        obeyed.recv_timeout(PATIENCE).expect("it obeys");
+    }
+
+    /// Every letter so far.
+    pub fn letters(&self) -> Vec<Arrived> {
+        self.told.arrived.lock().unwrap().clone()
+    }
+
+    /// The ways to sign in that were tried so far.
+    pub fn mechanisms(&self) -> Vec<String> {
+        self.told.mechanisms.lock().unwrap().clone()
+    }
+
+    /// Waits until so many letters have arrived.
+    pub async fn arrivals(&self, wanted: usize) -> Vec<Arrived> {
+        self.until(|letters| letters.len() >= wanted).await
+    }
+
+    /// Waits until what has arrived is as wanted.
+    pub async fn until(&self, wanted: impl Fn(&[Arrived]) -> bool) -> Vec<Arrived> {
+        let found = self.await_news(|| Some(self.letters()).filter(|letters| wanted(letters)));
+        found.await.unwrap_or_else(|| {
+            let subjects: Vec<String> = self
+                .letters()
+                .iter()
+                .map(|letter| letter.header("subject").to_owned())
+                .collect();
+            panic!("only these letters have arrived: {subjects:#?}")
+        })
+    }
+
+    /// Waits until a step was reached so often at which it refuses or hangs.
+    pub async fn reached(&self, step: MailStep, wanted: usize) {
+        let count = || {
+            let reached = self.told.reached.lock().unwrap();
+            reached.iter().filter(|name| *name == step.name()).count()
+        };
+        let found = self.await_news(|| (count() >= wanted).then_some(()));
+        let found = found.await;
+        assert!(found.is_some(), "{step:?} was reached {} times", count());
+    }
+
+    /// Waits for something; nothing if that takes too long.
+    async fn await_news<T>(&self, found: impl Fn() -> Option<T>) -> Option<T> {
+        let mut news = self.news.subscribe();
+        let waiting = async {
+            loop {
+                news.borrow_and_update();
+                if let Some(found) = found() {
+                    return found;
+                }
+                news.changed().await.expect("the server lives");
+            }
+        };
+        timeout(PATIENCE, waiting).await.ok()
+    }
+}
+
+impl Drop for MailServer {
+    fn drop(&mut self) {
+        // A process that sees its input end ends by itself; this is only quicker.
+        drop(self.orders.lock().unwrap().take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Notes what the process says, on a thread that ends with it.
+fn hear(
+    said: ChildStdout,
+    told: Arc<Told>,
+    news: watch::Sender<u64>,
+    listening: mpsc::Sender<u16>,
+    done: mpsc::Sender<()>,
+) {
+    thread::spawn(move || {
+        for line in BufReader::new(said).lines().map_while(Result::ok) {
+            let line: Value = serde_json::from_str(&line).expect("a line of JSON");
+            if let Some(port) = line["listening"].as_u64() {
+                let _ = listening.send(u16::try_from(port).expect("a port"));
+            } else if line["obeyed"].is_boolean() {
+                let _ = done.send(());
+            } else if let Some(step) = line["reached"].as_str() {
+                told.reached.lock().unwrap().push(step.to_owned());
+            } else if let Some(mechanism) = line["asked"].as_str() {
+                told.mechanisms.lock().unwrap().push(mechanism.to_owned());
+            } else {
+                let arrived = Arrived::read(&line["arrived"]);
+                told.arrived.lock().unwrap().push(arrived);
+            }
+            news.send_modify(|count| *count += 1);
+        }
+    });
+}
