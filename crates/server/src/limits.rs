@@ -68,7 +68,7 @@ pub fn shape() -> Value {
             "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH, "description": "In a calendar month, in UTC."},
             "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
             "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
-            "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Attempts under way at once, over all endpoints. Nodes that share a database count each for itself."},
+            "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Attempts under way at once, over all endpoints and all nodes."},
             "retention": {"type": ["string", "null"], "description": "A duration, such as `30d`: how long what is finished is kept."},
             "payload_retention": {"type": ["string", "null"], "description": "How long payloads are kept once their event is finished, if less long."},
             "attempt_retention": {"type": ["string", "null"], "description": "How long all attempts but the last are kept once their delivery is finished, if less long."},

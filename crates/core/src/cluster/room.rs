@@ -48,7 +48,9 @@ pub fn share(most: u32, ask: Ask, others: &[Share]) -> Room {
         .sum();
     // What is in use, or may be by the time it hears the answer, stays its own.
     let kept = ask.under_way.max(ask.in_force);
-    let somebody_has_none = others.iter().any(|other| other.slots == 0 && other.wants > 0);
+    let somebody_has_none = others
+        .iter()
+        .any(|other| other.slots == 0 && other.wants > 0);
     let target = match kept > 0 && most < claimants && somebody_has_none {
         true => 0,
         false => ask.wants.min(fair.max(free.saturating_sub(owed))),

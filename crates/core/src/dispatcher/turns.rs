@@ -14,7 +14,12 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
+use crate::cluster::Ask;
 use crate::id::TenantId;
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
@@ -30,16 +35,33 @@ struct Tenant {
     id: TenantId,
     lanes: usize,
     flights: usize,
-    /// At most so many of them.
+    /// At most so many of them, over all nodes.
     most: Option<usize>,
+    /// So many of those this node may use, if it shares them with others.
+    granted: usize,
     ready: VecDeque<usize>,
     place: Place,
 }
 
 impl Tenant {
-    fn is_full(&self) -> bool {
-        self.most.is_some_and(|most| self.flights >= most)
+    fn is_full(&self, shares: bool) -> bool {
+        let most = match shares {
+            true => self.most.map(|most| most.min(self.granted)),
+            false => self.most,
+        };
+        most.is_some_and(|most| self.flights >= most)
     }
+}
+
+/// What a limited tenant has under way on this node, and what it would have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// It may have so many under way at once, over all nodes.
+    pub most: u32,
+    /// What this node has and wants of them.
+    pub ask: Ask,
 }
 
 /// The order in which lanes are served.
@@ -50,9 +72,60 @@ pub(super) struct Turns {
     ring: VecDeque<usize>,
     /// Tenants that hold their share already; the one that holds least comes first.
     parked: BTreeSet<(usize, usize)>,
+    /// What tenants may have under way is shared with other nodes: nobody has any before it is granted.
+    shares: bool,
 }
 
 impl Turns {
+    /// What tenants may have under way is shared with other nodes, or not.
+    pub(super) fn sharing(shares: bool) -> Turns {
+        Turns {
+            shares,
+            ..Turns::default()
+        }
+    }
+
+    /// Whether it is shared.
+    pub(super) fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// Every limited tenant.
+    pub(super) fn crowds(&self) -> Vec<Crowd> {
+        let mut crowds = Vec::new();
+        for (_, entry) in &self.tenants {
+            let Some(most) = entry.most.map(count) else {
+                continue;
+            };
+            let under_way = count(entry.flights);
+            let wants = match entry.ready.is_empty() {
+                true => under_way.min(most),
+                false => most,
+            };
+            let ask = Ask {
+                in_force: count(entry.granted).min(most),
+                under_way,
+                wants,
+            };
+            crowds.push(Crowd {
+                tenant: entry.id.clone(),
+                most,
+                ask,
+            });
+        }
+        crowds
+    }
+
+    /// This node may use so many of what a tenant may have under way. Says false if it does not keep it in mind.
+    pub(super) fn grant(&mut self, id: &TenantId, usable: usize) -> bool {
+        let Some(tenant) = self.by_id.get(id).copied() else {
+            return false;
+        };
+        self.tenants[tenant].granted = usable;
+        self.let_in(tenant);
+        true
+    }
+
     /// The tenant's index; one more lane belongs to it.
     pub(super) fn join(&mut self, id: &TenantId) -> usize {
         let index = match self.by_id.get(id) {
@@ -63,6 +136,7 @@ impl Turns {
                     lanes: 0,
                     flights: 0,
                     most: None,
+                    granted: 0,
                     ready: VecDeque::new(),
                     place: Place::Idle,
                 });
@@ -101,8 +175,9 @@ impl Turns {
 
     /// Lets a tenant that stands outside back into the ring, if it may have more under way.
     fn let_in(&mut self, tenant: usize) {
+        let shares = self.shares;
         let entry = &mut self.tenants[tenant];
-        if entry.place == Place::Outside && !entry.is_full() {
+        if entry.place == Place::Outside && !entry.is_full(shares) {
             entry.place = Place::InRing;
             self.ring.push_back(tenant);
         }
@@ -141,8 +216,9 @@ impl Turns {
                 self.unpark_one(spare);
             }
             let tenant = self.ring.pop_front()?;
+            let shares = self.shares;
             let entry = &mut self.tenants[tenant];
-            if entry.is_full() {
+            if entry.is_full(shares) {
                 entry.place = Place::Outside;
                 continue;
             }
@@ -310,6 +386,47 @@ mod tests {
         turns.allow(few, None);
         turns.enqueue(few, 11);
         assert_eq!(turns.next(100), Some(11));
+    }
+
+    #[test]
+    fn what_is_shared_is_used_when_it_is_granted_and_no_sooner() {
+        let mut turns = Turns::sharing(true);
+        let (few, free) = (tenant(&mut turns, "few"), tenant(&mut turns, "free"));
+        turns.allow(few, Some(5));
+        for lane in 0..10 {
+            turns.enqueue(few, lane);
+        }
+        turns.enqueue(free, 50);
+        assert_eq!(turns.next(100), Some(50), "who is not limited asks nobody");
+        assert_eq!(turns.next(100), None);
+        let id: TenantId = "few".parse().unwrap();
+        let asks = |turns: &Turns| {
+            let crowds = turns.crowds();
+            assert_eq!((crowds.len(), crowds[0].most), (1, 5));
+            let Ask {
+                in_force,
+                under_way,
+                wants,
+            } = crowds[0].ask;
+            (in_force, under_way, wants)
+        };
+        assert_eq!(asks(&turns), (0, 0, 5));
+        assert!(turns.grant(&id, 1));
+        assert_eq!(turns.next(100), Some(0));
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        assert_eq!(asks(&turns), (1, 1, 5));
+        // What is taken back is not used again, though it lands.
+        turns.grant(&id, 0);
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), None);
+        assert_eq!(asks(&turns), (0, 0, 5));
+        for lane in 1..10 {
+            turns.withdraw(few, lane);
+        }
+        assert_eq!(asks(&turns), (0, 0, 0));
+        turns.part(few);
+        assert!(!turns.grant(&id, 1), "nobody is there to use it");
     }
 
     #[test]

@@ -180,7 +180,7 @@ pub struct TenantLimits {
     pub events_per_month: Option<u64>,
     /// How many attempts a retry policy may ask for.
     pub max_attempts: u32,
-    /// How many attempts under way at once on one node; nothing means any number.
+    /// How many attempts under way at once, over all nodes; nothing means any number.
     pub in_flight: Option<u32>,
 }
 

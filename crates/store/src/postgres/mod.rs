@@ -59,6 +59,7 @@ mod replays;
 mod replays_plan;
 mod replays_rows;
 mod reply;
+mod room;
 mod roster;
 mod routes;
 mod rows;

@@ -79,3 +79,12 @@ CREATE TABLE meters (
     tenant_no bigint PRIMARY KEY,
     arrival_ns bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Grants: how many of a limited tenant's attempts each node may have under way, and how many it would.
+CREATE TABLE grants (
+    tenant_no bigint NOT NULL,
+    node bigint NOT NULL,
+    slots integer NOT NULL,
+    wants integer NOT NULL,
+    PRIMARY KEY (tenant_no, node)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
