@@ -35,8 +35,8 @@ pub struct Room {
     pub usable: u32,
 }
 
-/// What a node that asks gets, of so many that a tenant may have at once.
-pub fn share(most: u32, ask: Ask, others: &[Share]) -> Room {
+/// What a node that asks, and holds so many already, gets of so many that a tenant may have at once.
+pub fn share(most: u32, held: u32, ask: Ask, others: &[Share]) -> Room {
     let theirs: u32 = others.iter().map(|other| other.slots).sum();
     let free = most.saturating_sub(theirs);
     let claims = |other: &&Share| other.slots > 0 || other.wants > 0;
@@ -51,7 +51,7 @@ pub fn share(most: u32, ask: Ask, others: &[Share]) -> Room {
     let somebody_has_none = others
         .iter()
         .any(|other| other.slots == 0 && other.wants > 0);
-    let target = match kept > 0 && most < claimants && somebody_has_none {
+    let target = match held > 0 && most < claimants && somebody_has_none {
         true => 0,
         false => ask.wants.min(fair.max(free.saturating_sub(owed))),
     };
@@ -101,8 +101,10 @@ mod tests {
             .collect();
         let node = &mut nodes[asks];
         let wants = node.under_way.saturating_add(node.work).min(most);
+        let held = node.share.map_or(0, |share| share.slots);
         let room = share(
             most,
+            held,
             Ask {
                 in_force: node.usable,
                 under_way: node.under_way,

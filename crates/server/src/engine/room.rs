@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::cluster::Ask;
+use posthaste_core::cluster::{Ask, Room};
 use posthaste_core::dispatcher::{Crowd, Input};
 use posthaste_core::id::TenantId;
 use posthaste_store::Cluster;
@@ -17,8 +17,16 @@ use tokio::time::sleep;
 use super::handle::{Engine, EngineError};
 use super::shell::Shell;
 
-/// How often nodes ask. Where there are fewer slots than nodes, each has its turn for about as long.
+/// How often a node asks that wants more than it may use.
 const ROUND: Duration = Duration::from_millis(50);
+/// How often one asks that is content. Where there are fewer slots than nodes, each has its turn for about as long.
+const CALM: Duration = Duration::from_millis(250);
+/// Nothing is under way, and nothing wants to be.
+const IDLE: Ask = Ask {
+    in_force: 0,
+    under_way: 0,
+    wants: 0,
+};
 
 impl Shell {
     /// Lets tenants have as many under way as the other nodes leave them.
@@ -38,8 +46,10 @@ impl Shell {
 pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
     // What was granted for tenants that have nothing here any more, and is to be given back.
     let mut held: FxHashMap<TenantId, u32> = FxHashMap::default();
+    let mut pause = ROUND;
     loop {
-        sleep(ROUND).await;
+        sleep(pause).await;
+        pause = ROUND;
         let (losses, mut crowds) = match engine.crowds().await {
             Ok(crowds) => crowds,
             Err(EngineError::Stopped) => return,
@@ -50,14 +60,11 @@ pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
                 crowds.push(Crowd {
                     tenant: tenant.clone(),
                     most: *most,
-                    ask: Ask {
-                        in_force: 0,
-                        under_way: 0,
-                        wants: 0,
-                    },
+                    ask: IDLE,
                 });
             }
         }
+        crowds.retain(|crowd| crowd.ask != IDLE || held.contains_key(&crowd.tenant));
         if crowds.is_empty() {
             continue;
         }
@@ -66,6 +73,10 @@ pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
             continue;
         };
         let mut usable = Vec::with_capacity(rooms.len());
+        let is_content = |(crowd, room): (&Crowd, &Room)| room.usable >= crowd.ask.wants;
+        if crowds.iter().zip(&rooms).all(is_content) {
+            pause = CALM;
+        }
         for (crowd, room) in crowds.into_iter().zip(rooms) {
             match room.slots {
                 0 => held.remove(&crowd.tenant),

@@ -16,9 +16,9 @@ const NOTHING: Room = Room {
     usable: 0,
 };
 
-/// What others have, of those that live.
-const OTHERS: &str = "SELECT g.tenant_no, g.slots, g.wants FROM grants g JOIN nodes n ON n.no = g.node \
-    WHERE g.tenant_no = ANY ($1) AND g.node <> $2";
+/// What nodes have that live.
+const HELD: &str = "SELECT g.tenant_no, g.slots, g.wants, g.node FROM grants g \
+    JOIN nodes n ON n.no = g.node WHERE g.tenant_no = ANY ($1)";
 
 /// Writes down what this node has.
 const SET: &str = "INSERT INTO grants (tenant_no, node, slots, wants) \
@@ -45,11 +45,17 @@ pub(super) async fn share(scene: &mut Scene, crowds: &[Crowd]) -> Result<Vec<Roo
         .collect();
     let tenants: Vec<i64> = numbers.iter().copied().flatten().collect();
     let mut others: FxHashMap<i64, Vec<Share>> = FxHashMap::default();
-    for row in link.query(OTHERS, &[&tenants, &me]).await? {
-        others.entry(row.get(0)).or_default().push(Share {
+    let mut mine: FxHashMap<i64, u32> = FxHashMap::default();
+    for row in link.query(HELD, &[&tenants]).await? {
+        let share = Share {
             slots: row.get::<_, i32>(1) as u32,
             wants: row.get::<_, i32>(2) as u32,
-        });
+        };
+        if row.get::<_, i64>(3) == me {
+            mine.insert(row.get(0), share.slots);
+        } else {
+            others.entry(row.get(0)).or_default().push(share);
+        }
     }
     let mut rooms = Vec::with_capacity(crowds.len());
     let (mut slots, mut wants): (Vec<i32>, Vec<i32>) = (Vec::new(), Vec::new());
@@ -60,7 +66,8 @@ pub(super) async fn share(scene: &mut Scene, crowds: &[Crowd]) -> Result<Vec<Roo
             continue;
         };
         let beside = others.get(no).map_or(&[][..], Vec::as_slice);
-        let room = decide(crowd.most, crowd.ask, beside);
+        let held = mine.get(no).copied().unwrap_or(0);
+        let room = decide(crowd.most, held, crowd.ask, beside);
         slots.push(room.slots as i32);
         wants.push(crowd.ask.wants as i32);
         rooms.push(room);

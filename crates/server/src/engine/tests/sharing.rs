@@ -343,7 +343,7 @@ impl Cluster for Told {
     }
 
     fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
-        let room = |crowd: &Crowd| share(crowd.most, crowd.ask, &[]);
+        let room = |crowd: &Crowd| share(crowd.most, 0, crowd.ask, &[]);
         let rooms = crowds.iter().map(room).collect();
         Box::pin(async { Ok(rooms) })
     }

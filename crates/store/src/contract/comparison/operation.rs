@@ -313,16 +313,12 @@ impl Script {
             let count = self.dice.between(1, 4);
             drafts.extend((0..count).map(|_| self.draft()));
         }
-        // How fast events come is not compared: an engine may forget that when it is opened again.
-        let allowance = Allowance {
-            per_second: self.dice.chance(1, 40).then_some(0),
-            per_month: self.maybe(3, |script| script.dice.between(0, 40)),
-        };
+        let now = self.tick();
         Operation::Accept {
-            now: self.tick(),
+            now,
             tenant: self.tenant(),
             drafts,
-            allowance,
+            allowance: allowance(now),
         }
     }
 
@@ -564,5 +560,14 @@ impl Script {
             (96..=97, _) => Operation::Outbox(self.on_the_outbox()),
             (_, _) => self.accept(),
         }
+    }
+}
+
+/// What a tenant may send at some time. How fast events come is not compared: an engine may forget that when it is
+/// opened again.
+fn allowance(now: Timestamp) -> Allowance {
+    Allowance {
+        per_second: now.0.is_multiple_of(41).then_some(0),
+        per_month: now.0.is_multiple_of(3).then_some(now.0 / 3 % 40),
     }
 }
