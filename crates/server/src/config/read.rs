@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{mail, notices, pages, plans};
+use super::{mail, notices, otlp, pages, plans};
 use crate::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
@@ -130,6 +130,9 @@ impl Config {
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);
+        }
+        if let Some(section) = fields.object("otlp") {
+            otlp::read_otlp(&mut self.otlp, section);
         }
         fields.finish();
     }

@@ -30,6 +30,7 @@ use super::tokens::Tokens;
 use super::waiting::{Petition, Waiting};
 use crate::clock::Clock;
 use crate::observe::Observatory;
+use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 
 /// How long to wait before the store is asked again for what it could not tell.
@@ -53,6 +54,8 @@ pub struct EngineSettings {
     pub vault: Arc<Vault>,
     /// What is counted.
     pub observe: Arc<Observatory>,
+    /// Where attempts are told.
+    pub telemetry: Telemetry,
     /// Tells the time.
     pub clock: Clock,
     /// Where chance comes from.
@@ -153,13 +156,14 @@ impl Shell {
                 house: Arc::new(house),
                 inbox: engine.shared.inbox.clone(),
                 clock: settings.clock.clone(),
+                telemetry: settings.telemetry.clone(),
                 complaints: Mutex::default(),
                 holdings,
                 losses: engine.shared.losses.clone(),
                 lease: settings.lease.unwrap_or_else(Lease::endless),
             }),
             dispatcher,
-            chronicle: Chronicle::new(settings.observe, settings.clock),
+            chronicle: Chronicle::new(settings.observe, settings.clock, settings.telemetry),
             cards: Cards::default(),
             pantry: Pantry::default(),
             waiting: Waiting::default(),
