@@ -103,6 +103,11 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
 /// What a limit is; `null` if there is none.
 fn value_of(limits: &Limits, limit: LimitName) -> Value {
     let span = |span: Option<Span>| json!(span.map(|span| span.to_string()));
+    // Nothing outlives what it belongs to.
+    let within = |own: Option<Span>| match (own, limits.retention) {
+        (Some(own), Some(all)) => Some(own.min(all)),
+        (own, all) => own.or(all),
+    };
     match limit {
         LimitName::Endpoints => json!(limits.endpoints),
         LimitName::EventsPerSecond => json!(limits.events_per_second),
@@ -110,8 +115,8 @@ fn value_of(limits: &Limits, limit: LimitName) -> Value {
         LimitName::PayloadBytes => json!(limits.payload_bytes),
         LimitName::MaxAttempts => json!(limits.max_attempts),
         LimitName::Retention => span(limits.retention),
-        LimitName::PayloadRetention => span(limits.payload_retention.or(limits.retention)),
-        LimitName::AttemptRetention => span(limits.attempt_retention.or(limits.retention)),
+        LimitName::PayloadRetention => span(within(limits.payload_retention)),
+        LimitName::AttemptRetention => span(within(limits.attempt_retention)),
         LimitName::InFlight => json!(limits.in_flight),
     }
 }

@@ -68,8 +68,8 @@ impl Config {
                 max_attempts: Some(server.max_attempts),
                 in_flight: server.in_flight,
                 retention: Some(self.retention),
-                payload_retention: None,
-                attempt_retention: None,
+                payload_retention: self.payload_retention,
+                attempt_retention: self.attempt_retention,
             },
             named: self.plans.clone(),
         }

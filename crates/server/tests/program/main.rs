@@ -14,6 +14,7 @@ mod life;
 mod notices;
 mod own;
 mod proxy;
+mod retention;
 mod secured;
 mod signed;
 mod start;
