@@ -49,6 +49,7 @@ enum Flaw {
     ShowsOthersAudit,
     ShowsOthersAlerts,
     NeverResolves,
+    CountsWholeHours,
     ForgetsAtARestart,
 }
 
@@ -80,6 +81,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::ShowsOthersAudit,
     Flaw::ShowsOthersAlerts,
     Flaw::NeverResolves,
+    Flaw::CountsWholeHours,
     Flaw::ForgetsAtARestart,
 ];
 
@@ -186,6 +188,20 @@ impl Alerts for Flawed {
         open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
         stored_bytes() -> Answer<Option<u64>>;
         untold_since() -> Answer<Option<Timestamp>>;
+    }
+}
+
+impl Figures for Flawed {
+    fn add_figures(&self, mut happened: Vec<Happened>) -> Answer<()> {
+        if self.has(Flaw::CountsWholeHours) {
+            happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
+        }
+        self.inner.add_figures(happened)
+    }
+
+    right! {
+        figures(scope: Scope, width: Width, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
+        failing_figures(width: Width, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
     }
 }
 

@@ -15,6 +15,7 @@ mod harness;
 mod accepting;
 mod alerting;
 mod audit;
+mod buckets;
 mod burying;
 mod endpoints;
 mod fetching;
@@ -176,6 +177,14 @@ macro_rules! every_case {
                 alerts_are_found_by_all_that_is_known_of_them
                 a_later_tenant_sees_no_alert_of_an_earlier
                 resolved_alerts_are_kept_for_long_and_removed_in_small_steps
+            }
+            buckets {
+                what_happened_is_added_up_and_is_there_after_a_restart
+                many_things_happen_at_once
+                scopes_are_apart
+                a_later_tenant_sees_nothing_of_what_happened_before
+                old_buckets_go_in_small_steps
+                the_worst_come_first
             }
             tidying {
                 what_is_unfinished_stays

@@ -14,7 +14,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use crate::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
-    Page, PageRequest, Pass, Replay, StoreSettings, Tenant,
+    Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -83,6 +83,14 @@ pub(super) struct AuditRow {
     pub(super) entry: AuditEntry,
 }
 
+/// What something is about, told from an earlier tenant of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whole {
+    Everything,
+    Tenant(Owner),
+    Endpoint(EndpointId),
+}
+
 #[derive(Debug)]
 pub(super) struct AlertRow {
     /// Whose it is, unless it is about everything.
@@ -106,6 +114,7 @@ pub(super) struct Tables {
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
+    pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -127,6 +136,7 @@ impl Tables {
             replays: BTreeMap::new(),
             alerts: BTreeMap::new(),
             notices: Vec::new(),
+            figures: BTreeMap::new(),
             tidied_to: None,
         }
     }

@@ -20,8 +20,8 @@ use crate::contract::given::{
 };
 use crate::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
+    Endpoint, Happened, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Tidied, Via,
 };
 
 /// Rounds of tidying that certainly look at everything.
@@ -249,6 +249,15 @@ impl Side<'_> {
                     told.push(all(limit, |page| store.audit(filter.clone(), page)).await);
                 }
                 self.tell(&told)
+            }
+            Operation::Happen {
+                now,
+                tenant,
+                endpoint,
+                count,
+            } => {
+                let happened = happened(now, tenant, endpoint, count);
+                self.tell(&store.add_figures(happened).await)
             }
             Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
             Operation::Reopen => {
@@ -532,6 +541,23 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
         resource: "/v1/tenants".to_owned(),
         outcome: None,
     }
+}
+
+/// To everything, to a tenant and to an endpoint, whether that is its or not.
+fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<Happened> {
+    let tally = Tally {
+        attempts: count,
+        retries: count / 3,
+        slowest_micros: count,
+        ..Tally::default()
+    };
+    let scopes = [
+        Scope::Everything,
+        Scope::Tenant(id(tenant)),
+        Scope::Endpoint(endpoint),
+    ];
+    let happened = scopes.map(|scope| Happened { scope, at, tally });
+    happened.into()
 }
 
 fn a_health((revision, tripped): (u64, bool)) -> Health {

@@ -7,8 +7,8 @@ use posthaste_core::id::EndpointId;
 
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
-use crate::contract::given::{all, id};
-use crate::{AlertFilter, AuditFilter, AuditOf, Named};
+use crate::contract::given::{all, at, id};
+use crate::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;
@@ -28,7 +28,9 @@ impl Side<'_> {
             let row = self.store.endpoint(endpoint).await;
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
             put(self.tell(&self.store.whose(Named::Endpoint(endpoint)).await));
+            put(self.figures(Scope::Endpoint(endpoint)).await);
         }
+        put(self.figures(Scope::Everything).await);
         put(self.tell(&self.store.troubled(None, limit()).await));
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
@@ -42,6 +44,7 @@ impl Side<'_> {
             let name = || id(tenant);
             put(format!("of {tenant}"));
             put(self.tell(&self.store.tenant(name()).await));
+            put(self.figures(Scope::Tenant(name())).await);
             let keys = all(limit(), |page| self.store.keys(Some(name()), page)).await;
             put(self.tell(&keys));
             let endpoints = all(limit(), |page| self.store.endpoints(name(), page)).await;
@@ -85,5 +88,18 @@ impl Side<'_> {
             }
         }
         view
+    }
+
+    /// What happened to a scope, and whether it is among those in which something went wrong.
+    async fn figures(&self, scope: Scope) -> String {
+        let mut told = Vec::new();
+        for width in Width::ALL {
+            let buckets = self.store.figures(scope.clone(), width, at(0)).await;
+            let failing = self.store.failing_figures(width, at(0), ENOUGH).await;
+            let failing = failing.expect("it reads").into_iter();
+            let theirs: Vec<_> = failing.filter(|(it, _)| *it == scope).collect();
+            told.push((buckets, theirs));
+        }
+        self.tell(&told)
     }
 }
