@@ -33,6 +33,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use crate::alerts::queue::queue_age;
+use crate::alerts::{AlertSettings, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
@@ -81,6 +83,8 @@ pub struct NodeSettings {
     pub retry_after_cap: Span,
     /// How long what is finished is kept.
     pub retention: Span,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
 }
@@ -201,6 +205,7 @@ impl Node {
             breaker,
             retry_after_cap,
             retention,
+            alerts,
             grace,
         } = settings;
         let clock = Clock::system();
@@ -303,7 +308,16 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
+        let watch = Watch::new(
+            store.clone(),
+            app.clock.clone(),
+            alerts,
+            queue_age(store.clone(), app.clock.clone()),
+            chance::seed(),
+        );
+        let watching = watch.start(app.switchboard.clone(), stopped.clone());
         let keepers = vec![
+            Keeper::new("the watch for alerts", watching),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),
         ];

@@ -101,6 +101,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         breaker: config.breaker.clone(),
         retry_after_cap: config.engine.retry_after_cap,
         retention: config.retention,
+        alerts: config.alerts.clone(),
         grace: duration(config.grace),
     })
 }

@@ -12,6 +12,7 @@
 //!
 //! `config.default.toml` holds every setting with its default, and says what it does.
 
+mod alerts;
 mod error;
 mod file;
 mod layer;
@@ -45,6 +46,7 @@ pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
 pub use store::{DatabaseUrl, StoreLocation};
 
+use crate::alerts::AlertSettings;
 use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
 use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
@@ -103,6 +105,8 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// Who is told by mail, and through which server.
     pub mail: MailSettings,
     /// What is logged, and how.
@@ -235,6 +239,7 @@ impl Default for Config {
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            alerts: AlertSettings::default(),
             mail: MailSettings::default(),
             log: LogSettings::default(),
             strange_variables: Vec::new(),
