@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 
@@ -76,6 +77,18 @@ class Server:
         self.log.close()
         shutil.rmtree(self.home)
 
+    def await_ready(self):
+        """It listens a little before its engine has looked at what is stored."""
+        until = time.monotonic() + TIME_LIMIT_S
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(self.address + "/readyz", timeout=TIME_LIMIT_S):
+                    return
+            except urllib.error.HTTPError as error:
+                told = error.read().decode()
+                time.sleep(0.1)
+        wrong(self.config, f"it is never ready: {told}")
+
     def get(self, path, key=None):
         request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {key}"} if key else {})
         try:
@@ -87,8 +100,8 @@ class Server:
 
 
 def probe(server):
-    for path in ("/healthz", "/readyz"):
-        server.get(path)
+    server.get("/healthz")
+    server.await_ready()
 
 
 def compare_metrics(server):
@@ -110,6 +123,20 @@ def compare_metrics(server):
     for metric, label, value in set(re.findall(r'(posthaste_\w+)\{(\w+)="(\w+)"\}', rules)):
         if metric in told and not re.search(rf'^{metric}\{{[^}}]*{label}="{value}"', text, re.MULTILINE):
             wrong("rules.yml", f'nothing is exported as {metric}{{{label}="{value}"}}')
+
+
+def compare_alerts(server):
+    """Every alert that can be raised has a rule and a section of the runbook."""
+    names = re.findall(r'^posthaste_alerts\{name="(\w+)"\}', server.get("/metrics"), re.MULTILINE)
+    if not names:
+        wrong("metrics.txt", "posthaste_alerts names no alerts")
+    rules = (DEPLOY / "prometheus" / "rules.yml").read_text()
+    runbook = (ROOT / "docs" / "operations.md").read_text()
+    for name in names:
+        if f"\n### {name}\n" not in runbook:
+            wrong("operations.md", f"has no section for the alert {name}")
+        if "- alert: Posthaste" + "".join(part.capitalize() for part in name.split("_")) + "\n" not in rules:
+            wrong("rules.yml", f"has no rule for the alert {name}")
 
 
 def numbers(text):
@@ -168,6 +195,7 @@ def main():
     with Server(program, DEPLOY / "systemd" / "posthaste.toml", POSTHASTE_ADMIN_KEY=KEY) as server:
         probe(server)
         compare_metrics(server)
+        compare_alerts(server)
         compare_thresholds(server)
     compare_commands(program)
     with Server(program, work / "chart.toml") as server:

@@ -34,7 +34,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::alerts::queue::queue_age;
-use crate::alerts::{AlertSettings, Watch};
+use crate::alerts::{AlertSettings, Hearing, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
@@ -43,6 +43,7 @@ use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
+use crate::notices::{self, Means, Telling};
 use crate::observe::Observatory;
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
@@ -79,6 +80,8 @@ pub struct NodeSettings {
     pub limits: Limits,
     /// When breakers trip.
     pub breaker: BreakerSettings,
+    /// By what means people are told.
+    pub means: Means,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
     /// How long what is finished is kept.
@@ -203,6 +206,7 @@ impl Node {
             proxy,
             limits,
             breaker,
+            means,
             retry_after_cap,
             retention,
             alerts,
@@ -244,6 +248,7 @@ impl Node {
             false => None,
         };
         housekeeping::reseal(&*store, &vault, &clock).await?;
+        notices::prepare(&*store, &clock, &means.settings).await?;
 
         let rules = api_settings.egress_rules.clone();
         let client = Client::new(ClientSettings {
@@ -285,7 +290,7 @@ impl Node {
             store.clone(),
             engine.clone(),
             vault,
-            observe,
+            observe.clone(),
             clock,
             chance::seed(),
             api_settings.clone(),
@@ -311,13 +316,23 @@ impl Node {
         let watch = Watch::new(
             store.clone(),
             app.clock.clone(),
-            alerts,
+            alerts.clone(),
             queue_age(store.clone(), app.clock.clone()),
             chance::seed(),
         );
         let watching = watch.start(app.switchboard.clone(), stopped.clone());
+        let herald = notices::start(Telling {
+            store: store.clone(),
+            clock: app.clock.clone(),
+            switchboard: app.switchboard.clone(),
+            hears: Arc::new(Hearing::new(store.clone(), alerts)),
+            observe,
+            means,
+            stopped: stopped.clone(),
+        });
         let keepers = vec![
             Keeper::new("the watch for alerts", watching),
+            Keeper::new("the herald", herald),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),
         ];

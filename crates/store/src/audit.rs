@@ -71,6 +71,8 @@ pub enum Via {
     Portal,
     /// From the command line.
     Cli,
+    /// From nobody: posthaste did it by itself.
+    Posthaste,
 }
 
 /// What came of an act.

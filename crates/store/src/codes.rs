@@ -118,6 +118,7 @@ codes! {
         Via::Page = 1,
         Via::Portal = 2,
         Via::Cli = 3,
+        Via::Posthaste = 4,
     }
     OutcomeWord {
         OutcomeWord::Done = 0,
@@ -172,7 +173,7 @@ mod tests {
         round::<Standing>(0..4);
         round::<ReplayStatus>(0..3);
         round::<ReplayScope>(0..7);
-        round::<Via>(0..4);
+        round::<Via>(0..5);
         round::<OutcomeWord>(0..2);
     }
 }

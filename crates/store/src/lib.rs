@@ -22,6 +22,7 @@ mod delivery;
 mod directory;
 mod error;
 mod event;
+mod failures;
 mod figures;
 mod maintenance;
 pub mod model;
@@ -59,7 +60,7 @@ pub use event::{
 };
 pub use figures::{Figures, Happened, MAX_TALLIES_ADDED, Tally, Width};
 pub use maintenance::{Counts, Retention, Swept, Tidied};
-pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, NoticeEntry, Outbox, Posted};
+pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, MAX_NOTICES, NoticeEntry, Outbox, Posted};
 pub use page::{Page, PageRequest};
 pub use passes::{Holder, Pass};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};

@@ -9,6 +9,9 @@ use crate::{Answer, Scope};
 /// A letter keeps so many lines, and counts the rest.
 pub const MAX_LETTER_LINES: usize = 50;
 
+/// So many notices wait to be told.
+pub const MAX_NOTICES: u64 = 100_000;
+
 /// Something people want to hear of, kept until somebody has told them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoticeEntry {
@@ -46,7 +49,7 @@ pub struct LetterLine {
 pub struct Letter {
     /// Whose it is: an address.
     pub recipient: String,
-    /// Counts its changes, so that what came while it was being sent is not lost.
+    /// Counts the lines it was ever given, so that what came while it was being sent is not lost.
     pub revision: u64,
     /// When its first line came.
     pub first_at: Timestamp,
@@ -54,7 +57,7 @@ pub struct Letter {
     pub tries: u32,
     /// Its lines, the oldest first.
     pub lines: Vec<LetterLine>,
-    /// How many more there were.
+    /// How many more there were. There may be nothing else, if many came while the last one was being sent.
     pub omitted: u64,
 }
 
@@ -80,19 +83,24 @@ pub enum Posted {
 /// The herald goes through the notices in order. Whatever it does about one can be repeated without harm; what it has
 /// done with is told in one transaction with the letters that come of it. So a crash loses nothing, and tells nobody
 /// twice.
+///
+/// Numbers have no gaps and grow in the order of the commits. At most [`MAX_NOTICES`] wait to be told: past that the
+/// oldest go, which shows as a gap.
 pub trait Outbox {
     /// Notices with a number above `after`, the oldest first, at most `limit`.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
 
-    /// Makes notices of deliveries that failed: of each endpoint whose first came before `before` one, with their
-    /// count. At most `limit` endpoints; says how many.
+    /// Makes notices of deliveries that failed: of each endpoint whose first came before `before` one,
+    /// `delivery.failed`, with their count, their causes and an example. At most `limit` endpoints, those first that
+    /// have failed for longest; says how many. What failed because its endpoint was deleted is nobody's news.
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize>;
 
     /// The number up to which notices have been told.
     fn told(&self) -> Answer<u64>;
 
     /// Moves that number from `from` to `up_to`, adds lines to the letters of their recipients, and lets go of what has
-    /// been told. A new letter is due at `due_at`. Says false, and does nothing, if somebody else has moved it.
+    /// been told. A new letter is due at `due_at`, or when its recipient may hear more. Says false, and does nothing, if
+    /// somebody else has moved it.
     fn tell(
         &self,
         now: Timestamp,
@@ -106,6 +114,199 @@ pub trait Outbox {
     /// nobody say what came of it.
     fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>>;
 
-    /// Writes down what came of sending a letter as it was at `revision`. Lines that have come since stay.
+    /// Writes down what came of sending a letter as it was at `revision`. Lines that have come since stay. Says false,
+    /// and does nothing, if there is no such letter any more.
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool>;
+}
+
+/// A letter as an engine keeps it: with when it is due. One without lines says that its recipient is to be left alone
+/// until then.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeptLetter {
+    pub(crate) letter: Letter,
+    pub(crate) due_at: Timestamp,
+}
+
+/// What becomes of a kept letter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Settled {
+    /// It is kept like this.
+    Kept(KeptLetter),
+    /// Nothing of it is left.
+    Gone,
+    /// It is not the letter that was meant.
+    Another,
+}
+
+impl KeptLetter {
+    /// A letter to somebody who has none.
+    pub(crate) fn new(recipient: String, now: Timestamp) -> KeptLetter {
+        KeptLetter {
+            letter: Letter {
+                recipient,
+                revision: 0,
+                first_at: now,
+                tries: 0,
+                lines: Vec::new(),
+                omitted: 0,
+            },
+            due_at: Timestamp(0),
+        }
+    }
+
+    /// Whether there is nothing to say.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.letter.lines.is_empty() && self.letter.omitted == 0
+    }
+
+    /// Adds a line, or counts it if there is no room.
+    pub(crate) fn add(&mut self, now: Timestamp, due_at: Timestamp, line: LetterLine) {
+        if self.is_empty() {
+            self.letter.first_at = now;
+            self.letter.tries = 0;
+            self.due_at = self.due_at.max(due_at);
+        }
+        let letter = &mut self.letter;
+        letter.revision += 1;
+        if letter.lines.len() < MAX_LETTER_LINES {
+            letter.lines.push(line);
+        } else {
+            letter.omitted += 1;
+        }
+    }
+
+    /// What is left of it once it was sent as it was at `revision`, or was not.
+    pub(crate) fn settle(mut self, revision: u64, posted: &Posted) -> Settled {
+        if self.is_empty() || revision > self.letter.revision {
+            return Settled::Another;
+        }
+        match posted {
+            Posted::Sent { quiet_until } => {
+                self.leave_out_what_came_by(revision);
+                self.letter.tries = 0;
+                self.due_at = *quiet_until;
+                Settled::Kept(self)
+            }
+            Posted::Later { at } => {
+                self.letter.tries = self.letter.tries.saturating_add(1);
+                self.due_at = *at;
+                Settled::Kept(self)
+            }
+            Posted::Dropped => {
+                self.leave_out_what_came_by(revision);
+                self.letter.tries = 0;
+                match self.is_empty() {
+                    true => Settled::Gone,
+                    false => Settled::Kept(self),
+                }
+            }
+        }
+    }
+
+    /// Lines are in the order in which they came, and those that did not fit came last: whatever was there at
+    /// `revision` is at the front.
+    fn leave_out_what_came_by(&mut self, revision: u64) {
+        let letter = &mut self.letter;
+        let held = letter.lines.len() as u64 + letter.omitted;
+        let later = (letter.revision - revision).min(held);
+        let sent = (held - later).min(letter.lines.len() as u64) as usize;
+        letter.lines.drain(..sent);
+        letter.omitted = later - letter.lines.len() as u64;
+        if let Some(first) = letter.lines.first() {
+            letter.first_at = first.at;
+        }
+    }
+}
+
+/// Lines by recipient, in the order of the recipients.
+pub(crate) fn by_recipient(
+    lines: Vec<(String, LetterLine)>,
+) -> std::collections::BTreeMap<String, Vec<LetterLine>> {
+    let mut sorted: std::collections::BTreeMap<String, Vec<LetterLine>> = Default::default();
+    for (recipient, line) in lines {
+        sorted.entry(recipient).or_default().push(line);
+    }
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(number: u64) -> LetterLine {
+        LetterLine {
+            at: Timestamp(number),
+            name: "endpoint.recovered".to_owned(),
+            tenant: None,
+            endpoint: None,
+            endpoint_url: None,
+            detail: Value::Null,
+        }
+    }
+
+    fn with(lines: std::ops::Range<u64>) -> KeptLetter {
+        let mut kept = KeptLetter::new("ops@example.com".to_owned(), Timestamp(1));
+        for number in lines {
+            kept.add(Timestamp(5), Timestamp(9), line(number));
+        }
+        kept
+    }
+
+    fn sent() -> Posted {
+        Posted::Sent {
+            quiet_until: Timestamp(77),
+        }
+    }
+
+    #[test]
+    fn what_came_while_it_was_being_sent_stays_however_full_it_is() {
+        let most = MAX_LETTER_LINES as u64;
+        for (before, during) in [(1, 0), (1, 3), (most - 1, 5), (most, 2), (most + 9, 7)] {
+            let mut kept = with(0..before);
+            let revision = kept.letter.revision;
+            for number in before..before + during {
+                kept.add(Timestamp(5), Timestamp(9), line(number));
+            }
+            let Settled::Kept(left) = kept.settle(revision, &sent()) else {
+                panic!("it stays");
+            };
+            let letter = &left.letter;
+            assert_eq!(letter.lines.len() as u64 + letter.omitted, during);
+            for (index, line) in letter.lines.iter().enumerate() {
+                assert_eq!(line.at, Timestamp(before + index as u64));
+            }
+            assert_eq!(left.due_at, Timestamp(77));
+        }
+    }
+
+    #[test]
+    fn a_line_waits_until_its_recipient_may_hear_more() {
+        let mut kept = with(0..1);
+        assert_eq!(kept.due_at, Timestamp(9));
+        kept.add(Timestamp(6), Timestamp(10), line(1));
+        assert_eq!(kept.due_at, Timestamp(9), "with the one that waits");
+        let Settled::Kept(mut quiet) = kept.settle(2, &sent()) else {
+            panic!("it stays");
+        };
+        assert_eq!(quiet.letter.lines, []);
+        quiet.add(Timestamp(20), Timestamp(50), line(2));
+        assert_eq!(quiet.due_at, Timestamp(77));
+        assert_eq!(quiet.letter.first_at, Timestamp(20));
+    }
+
+    #[test]
+    fn what_is_tried_again_is_whole_and_what_is_refused_is_gone() {
+        let again = Posted::Later { at: Timestamp(30) };
+        let Settled::Kept(kept) = with(0..3).settle(3, &again) else {
+            panic!("it stays");
+        };
+        assert_eq!((kept.letter.lines.len(), kept.letter.tries), (3, 1));
+        assert_eq!(kept.due_at, Timestamp(30));
+        assert_eq!(kept.settle(3, &Posted::Dropped), Settled::Gone);
+        assert_eq!(with(0..3).settle(4, &sent()), Settled::Another);
+        let Settled::Kept(quiet) = with(0..1).settle(1, &sent()) else {
+            panic!("it stays");
+        };
+        assert_eq!(quiet.settle(1, &sent()), Settled::Another);
+    }
 }

@@ -15,9 +15,9 @@ use posthaste_core::time::Timestamp;
 use crate::{
     Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Endpoint,
-    EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry,
-    Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried,
-    StoreError, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent, Outbox, Page,
+    PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
+    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What a call will answer.
@@ -53,7 +53,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    the opening.
 ///
 /// Tenants are apart: where a method takes a tenant, what belongs to another does not exist for it.
-pub trait Store: Alerts + Figures + Send + Sync {
+pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Tenants and keys.
 
     /// Adds a tenant. Its revision is stored as 0.
@@ -319,9 +319,6 @@ pub trait Store: Alerts + Figures + Send + Sync {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64>;
-
-    /// Notices with a number above `after`, the oldest first, at most `limit`.
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
 
     /// Removes events and replays that have been finished for long enough, passes whose time is up, figures that have
     /// been kept for [long enough](crate::Width::kept), entries of the audit older than

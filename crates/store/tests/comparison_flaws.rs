@@ -51,6 +51,10 @@ enum Flaw {
     NeverResolves,
     CountsWholeHours,
     ForgetsAtARestart,
+    GathersTooEarly,
+    LosesALine,
+    ClaimsForNoTime,
+    LosesWhatCameSince,
 }
 
 const FLAWS: &[Flaw] = &[
@@ -83,6 +87,10 @@ const FLAWS: &[Flaw] = &[
     Flaw::NeverResolves,
     Flaw::CountsWholeHours,
     Flaw::ForgetsAtARestart,
+    Flaw::GathersTooEarly,
+    Flaw::LosesALine,
+    Flaw::ClaimsForNoTime,
+    Flaw::LosesWhatCameSince,
 ];
 
 #[test]
@@ -162,6 +170,52 @@ macro_rules! right {
             self.inner.$name($($arg),*)
         })*
     };
+}
+
+impl Outbox for Flawed {
+    right! {
+        notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+        told() -> Answer<u64>;
+    }
+
+    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        let before = match self.has(Flaw::GathersTooEarly) {
+            true => before.after(Span::from_hours(2)),
+            false => before,
+        };
+        self.inner.gather_failures(now, before, limit)
+    }
+
+    fn tell(
+        &self,
+        now: Timestamp,
+        from: u64,
+        up_to: u64,
+        mut lines: Vec<(String, LetterLine)>,
+        due_at: Timestamp,
+    ) -> Answer<bool> {
+        if self.has(Flaw::LosesALine) && lines.len() > 2 {
+            lines.pop();
+        }
+        self.inner.tell(now, from, up_to, lines, due_at)
+    }
+
+    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
+        let until = match self.has(Flaw::ClaimsForNoTime) {
+            true => now,
+            false => until,
+        };
+        self.inner.claim_letters(now, until, limit)
+    }
+
+    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+        // What came since goes with what was sent.
+        let revision = match self.has(Flaw::LosesWhatCameSince) {
+            true => revision + 1,
+            false => revision,
+        };
+        self.inner.settle_letter(recipient, revision, posted)
+    }
 }
 
 impl Alerts for Flawed {
@@ -436,7 +490,6 @@ impl Store for Flawed {
         running_replays() -> Answer<Vec<ReplayId>>;
         counts() -> Answer<Counts>;
         retrying_since(tenant: Option<TenantId>, since: Timestamp, limit: usize) -> Answer<u64>;
-        notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
         probe(now: Timestamp) -> Answer<()>;
         close() -> Answer<()>;
         path() -> Option<&Path>;

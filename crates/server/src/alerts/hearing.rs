@@ -14,6 +14,7 @@ use posthaste_store::{
 use serde_json::{Value, json};
 
 use super::AlertSettings;
+use crate::notices::{self, Hears};
 
 /// The member of an alert's detail that says which notice began it.
 const NOTICE: &str = "notice";
@@ -22,6 +23,12 @@ const NOTICE: &str = "notice";
 pub struct Hearing {
     store: Arc<dyn Store>,
     settings: AlertSettings,
+}
+
+impl Hears for Hearing {
+    fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> notices::Hearing<'a> {
+        Box::pin(self.follow(notice))
+    }
 }
 
 /// What a notice begins, and what it ends.
@@ -54,8 +61,8 @@ impl Hearing {
         Hearing { store, settings }
     }
 
-    /// Hears a notice: raises and resolves what follows from it.
-    pub async fn heard(&self, notice: &NoticeEntry) -> Result<(), StoreError> {
+    /// Raises and resolves what follows from a notice.
+    pub async fn follow(&self, notice: &NoticeEntry) -> Result<(), StoreError> {
         let Some(Meaning { begins, ends }) = meaning(&notice.name) else {
             return Ok(());
         };

@@ -110,7 +110,8 @@ async fn list(call: &Call, mut query: Query, of: AuditOf) -> Result<Response<Bod
         Caller::Tenant(..) | Caller::Nobody => false,
     };
     Ok(paging::answer(found, |entry| {
-        EntryView::new(match sees_all || trail::is_tenants_own(&entry) {
+        let hides_nobody = trail::is_tenants_own(&entry) || entry.via == Via::Posthaste;
+        EntryView::new(match sees_all || hides_nobody {
             true => entry,
             false => AuditEntry {
                 actor: OPERATOR.to_owned(),
@@ -167,13 +168,14 @@ fn word(via: Via) -> &'static str {
         Via::Page => "page",
         Via::Portal => "portal",
         Via::Cli => "cli",
+        Via::Posthaste => "posthaste",
     }
 }
 
 fn schemas() -> Vec<Schema> {
     let text = json!({"type": "string"});
     let maybe = json!({"type": ["string", "null"]});
-    let ways = [Via::Api, Via::Page, Via::Portal, Via::Cli].map(word);
+    let ways = [Via::Api, Via::Page, Via::Portal, Via::Cli, Via::Posthaste].map(word);
     vec![Schema {
         name: "AuditEntry",
         shape: json!({
@@ -190,7 +192,10 @@ fn schemas() -> Vec<Schema> {
                     "description": "Tenants read `the operator` here of whoever runs the server, and neither key nor address.",
                 },
                 "key_id": maybe,
-                "via": {"enum": ways},
+                "via": {
+                    "enum": ways,
+                    "description": "`posthaste` is what it did by itself, such as disabling an endpoint that kept failing; the action then is the name of a notice, such as `endpoint.disabled`.",
+                },
                 "from": maybe,
                 "action": text,
                 "tenant_id": maybe,

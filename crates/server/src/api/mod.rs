@@ -37,6 +37,7 @@ pub mod inside;
 mod keys;
 mod metrics;
 pub mod openapi;
+mod operational;
 pub mod origin;
 pub(crate) mod pace;
 pub mod paging;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::code::Code;
+use super::operational;
 use super::problem::PROBLEM_JSON;
 use super::route::{Access, Content, Group, Route, Takes};
 use super::routes::GROUPS;
@@ -25,6 +26,7 @@ pub fn document() -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
     schemas.insert("Problem".to_owned(), problem_schema());
+    schemas.insert(operational::SCHEMA.to_owned(), operational::schema());
     for group in GROUPS {
         for schema in (group.schemas)() {
             let earlier = schemas.insert(schema.name.to_owned(), schema.shape);
@@ -50,6 +52,7 @@ pub fn document() -> Value {
         "servers": [{"url": "/"}],
         "tags": tags,
         "paths": paths,
+        "webhooks": operational::webhooks(),
         "components": {
             "schemas": schemas,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

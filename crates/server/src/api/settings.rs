@@ -37,6 +37,8 @@ pub struct ApiSettings {
     /// How browsers reach this server: scheme, host and port. Without it, what a request was sent to is
     /// believed.
     pub public_url: Option<String>,
+    /// Owners of endpoints are told by mail what happens to them.
+    pub sends_letters: bool,
     /// Plan limits of tenants that have none of their own.
     pub limits: DefaultLimits,
     /// The retry policy where neither endpoint nor tenant has one, and how it was written.
@@ -86,6 +88,7 @@ impl Default for ApiSettings {
             trusted_proxies: Vec::new(),
             egress_rules: EgressRules::default(),
             public_url: None,
+            sends_letters: false,
             limits: DefaultLimits {
                 endpoints: 10_000,
                 events_per_second: None,

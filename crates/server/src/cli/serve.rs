@@ -1,5 +1,6 @@
 //! `posthaste serve`: the server, until it is told to stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
@@ -17,6 +18,8 @@ use crate::config::{Config, StoreLocation};
 use crate::database::{SharedStore, with_password};
 use crate::logging;
 use crate::node::{Kept, Node, NodeSettings};
+use crate::notices::Means;
+use crate::notices::mail::Post;
 
 /// A signal that follows another so closely says the same: `timeout` and some supervisors send it to the
 /// process and then to its group, and a terminal to everything that runs in it.
@@ -99,10 +102,21 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         proxy: config.proxy(),
         limits: config.engine.dispatcher_limits(),
         breaker: config.breaker.clone(),
+        means: means(config).map_err(Failure::Roots)?,
         retry_after_cap: config.engine.retry_after_cap,
         retention: config.retention,
         alerts: config.alerts.clone(),
         grace: duration(config.grace),
+    })
+}
+
+/// By what means people are told.
+fn means(config: &Config) -> Result<Means, String> {
+    let post = config.post()?;
+    Ok(Means {
+        settings: config.notices.clone(),
+        mail: config.mail.clone(),
+        post: post.map(|post| Arc::new(post) as Arc<dyn Post>),
     })
 }
 

@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod layer;
 mod mail;
+mod notices;
 mod pages;
 mod read;
 mod role;
@@ -52,6 +53,7 @@ use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
+use crate::notices::NoticeSettings;
 use crate::notices::mail::{MailSettings, SmtpPost};
 use crate::vault::{KeySource, key_file_beside};
 
@@ -107,6 +109,8 @@ pub struct Config {
     pub breaker: BreakerSettings,
     /// When somebody is to be told that something is wrong.
     pub alerts: AlertSettings,
+    /// Who is told of what without asking.
+    pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
     pub mail: MailSettings,
     /// What is logged, and how.
@@ -240,6 +244,7 @@ impl Default for Config {
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
             alerts: AlertSettings::default(),
+            notices: NoticeSettings::default(),
             mail: MailSettings::default(),
             log: LogSettings::default(),
             strange_variables: Vec::new(),
@@ -386,6 +391,7 @@ impl Config {
             trusted_proxies: self.trusted_proxies.clone(),
             egress_rules: self.egress.clone(),
             public_url: self.dashboard.public_url.clone(),
+            sends_letters: self.mail.server.is_some(),
             limits: DefaultLimits {
                 endpoints: self.tenant_limits.endpoints,
                 events_per_second: self.tenant_limits.events_per_second,

@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{alerts, mail, pages};
+use super::{alerts, mail, notices, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -122,6 +122,9 @@ impl Config {
         }
         if let Some(section) = fields.object("alerts") {
             alerts::read_alerts(&mut self.alerts, section);
+        }
+        if let Some(section) = fields.object("notices") {
+            notices::read_notices(&mut self.notices, section);
         }
         if let Some(section) = fields.object("mail") {
             mail::read_mail(&mut self.mail, section);

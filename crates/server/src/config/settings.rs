@@ -119,6 +119,8 @@ pub const SETTINGS: &[Setting] = &[
     plain("alerts.store_nearly_full", Count),
     plain("alerts.notices_stuck", Text),
     plain("alerts.database_bytes", Count),
+    plain("notices.tenant", Text),
+    plain("notices.gather", Text),
     plain("mail.server", Text),
     plain("mail.password", Text),
     plain("mail.tls", Text),

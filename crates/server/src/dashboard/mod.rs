@@ -90,6 +90,11 @@ impl Dashboard {
         }
     }
 
+    /// Whether owners of endpoints are told by mail what happens to them.
+    fn sends_letters(&self) -> bool {
+        self.app.settings.sends_letters
+    }
+
     /// What a part of the site looks like.
     fn brand(&self, site: Site) -> &Brand {
         match site {

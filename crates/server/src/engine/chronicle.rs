@@ -123,6 +123,7 @@ impl Chronicle {
     /// There is news of an endpoint.
     pub(super) fn notice(&self, notice: &Notice) {
         tracing::warn!(endpoint = %notice.endpoint, news = notice.news.name(), "news of an endpoint");
+        self.observe.notices.ring();
     }
 
     /// Records cannot be written any more.

@@ -1,3 +1,129 @@
 //! What people are told without asking.
+//!
+//! ```text
+//!  the store: notices, failures ─▶ herald ─┬▶ alerts hear them
+//!                                          ├▶ the audit: what posthaste did by itself
+//!                                          ├▶ operational events, delivered like any other
+//!                                          └▶ letters ─▶ postman ─▶ the operator's mail server
+//! ```
+//!
+//! It promises:
+//!
+//! - **Nothing is lost.** A notice is written in one transaction with what it tells of, and let go in one with the
+//!   letters that come of it.
+//! - **Once.** A crash, or a second node, repeats a round with the same result: keys and ids follow from the notice's
+//!   number.
+//! - **Summed up.** A thousand dead letters make one notice, and one line of one letter.
+//! - **Never about itself.** What concerns the tenant that gets the operational events makes none.
 
+mod decide;
+mod events;
+mod figures;
+mod herald;
+mod letters;
 pub mod mail;
+mod settings;
+
+use std::sync::Arc;
+
+use posthaste_store::{Store, StoreError};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use figures::NoticeFigures;
+pub use herald::{Hearing, Hears, Nobody};
+pub use settings::{Audience, NoticeSettings};
+
+use crate::clock::Clock;
+use crate::observe::Observatory;
+use crate::switchboard::Switchboard;
+use herald::Herald;
+use letters::Postman;
+use mail::{MailSettings, Post};
+
+/// By what means people are told.
+#[derive(Clone)]
+pub struct Means {
+    /// What the operator decided about notices.
+    pub settings: NoticeSettings,
+    /// Who gets letters, and how often.
+    pub mail: MailSettings,
+    /// Takes letters, if there is a mail server.
+    pub post: Option<Arc<dyn Post>>,
+}
+
+/// What telling needs.
+pub struct Telling {
+    /// Where notices are kept.
+    pub store: Arc<dyn Store>,
+    /// What time it is.
+    pub clock: Clock,
+    /// Says whether this node is the one to tell.
+    pub switchboard: Arc<Switchboard>,
+    /// Hears every notice first.
+    pub hears: Arc<dyn Hears>,
+    /// Counts, and rings when there may be something to tell.
+    pub observe: Arc<Observatory>,
+    /// How.
+    pub means: Means,
+    /// Ends it.
+    pub stopped: watch::Receiver<bool>,
+}
+
+/// The tenant that gets operational events is there.
+pub async fn prepare(
+    store: &dyn Store,
+    clock: &Clock,
+    settings: &NoticeSettings,
+) -> Result<(), StoreError> {
+    match &settings.tenant {
+        Some(tenant) => events::make_tenant(store, clock, tenant).await,
+        None => Ok(()),
+    }
+}
+
+/// Begins to tell, until told to stop.
+pub fn start(telling: Telling) -> JoinHandle<()> {
+    let Telling {
+        store,
+        clock,
+        switchboard,
+        hears,
+        observe,
+        means,
+        stopped,
+    } = telling;
+    let Means {
+        settings,
+        mail,
+        post,
+    } = means;
+    let herald = Herald {
+        store: store.clone(),
+        clock: clock.clone(),
+        switchboard: switchboard.clone(),
+        audience: Audience {
+            tenant: settings.tenant,
+            letters: post.is_some().then(|| mail.to.clone()),
+        },
+        gather: settings.gather,
+        hears,
+        observe: observe.clone(),
+    };
+    let telling = herald.run(stopped.clone());
+    let Some(post) = post else {
+        return tokio::spawn(telling);
+    };
+    let postman = Postman {
+        store,
+        clock,
+        switchboard,
+        post,
+        every: mail.every,
+        operator: mail.to,
+        observe,
+    };
+    tokio::spawn(async move {
+        tokio::join!(telling, postman.run(stopped));
+    })
+}

@@ -49,6 +49,7 @@ pub struct Gauges {
 /// Every metric.
 pub(super) fn metrics(seen: &Observatory, now: Now, gauges: &Gauges) -> Vec<Metric> {
     let mut metrics = counters(seen);
+    metrics.extend(seen.notices.metrics());
     metrics.push(Metric::histogram(
         "posthaste_attempt_seconds",
         "How long attempts took.",

@@ -50,6 +50,8 @@ use metric::Metric;
 use remembered::Remembered;
 use tally::{History, Tally, Window};
 
+use crate::notices::NoticeFigures;
+
 /// How many tenants have a history of their own: at most 8 KB each.
 pub const MAX_TENANTS_SEEN: usize = 1_000;
 /// How many endpoints have figures of their own: 1 KB each, and at most 6 KB if they are called every
@@ -98,6 +100,8 @@ pub struct Observatory {
     successes: AtomicU64,
     failures: [AtomicU64; FailureKind::ALL.len()],
     not_made: AtomicU64,
+    /// What is told of it to people.
+    pub notices: NoticeFigures,
     attempt: Histogram,
     first_attempt_lag: Histogram,
     /// By how many milliseconds the wall clock was ahead of the steady one when something was first seen.
@@ -161,6 +165,7 @@ impl Observatory {
             successes: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
             not_made: AtomicU64::new(0),
+            notices: NoticeFigures::default(),
             attempt: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             ahead_ms: OnceLock::new(),

@@ -11,6 +11,7 @@ mod deliver;
 mod full;
 mod kill;
 mod life;
+mod notices;
 mod own;
 mod proxy;
 mod secured;

@@ -16,6 +16,8 @@ mod deliver;
 mod kill;
 #[path = "../program/life.rs"]
 mod life;
+#[path = "../program/notices.rs"]
+mod notices;
 #[path = "../program/signed.rs"]
 mod signed;
 #[path = "../program/stop.rs"]

@@ -135,7 +135,10 @@ pub(super) async fn alerts_are_about_what_is_there(harness: &dyn Harness) {
         scope: Some(endpoint_no(7)),
         ..AlertFilter::default()
     };
-    assert_eq!(listed(&world, &filter, 9).await, std::slice::from_ref(&made));
+    assert_eq!(
+        listed(&world, &filter, 9).await,
+        std::slice::from_ref(&made)
+    );
     let ended = world.store.resolve_alert(at(5), made.id).await;
     assert_eq!(ended.unwrap().unwrap().scope, endpoint_no(7));
     assert_eq!(told(&world).await.len(), 2);

@@ -28,6 +28,7 @@ mod recording;
 mod replaying;
 mod retrying;
 mod sweeping;
+mod telling;
 mod tenants;
 mod tidying;
 mod volume;
@@ -165,6 +166,17 @@ macro_rules! every_case {
                 a_replay_survives_a_restart
                 a_cancelled_replay_stops
                 replays_belong_to_their_tenant
+            }
+            telling {
+                failures_become_one_notice_for_each_endpoint
+                what_swept_a_deletion_is_no_news
+                a_replayed_delivery_that_fails_again_is_counted_again
+                notices_are_told_once_and_let_go
+                lines_gather_in_letters_until_they_are_due
+                a_claimed_letter_is_nobody_elses_for_a_while
+                what_came_while_a_letter_was_sent_goes_with_the_next
+                a_letter_is_tried_again_or_dropped
+                a_long_letter_counts_what_it_leaves_out
             }
             figures {
                 counts_are_what_a_recount_says

@@ -1,7 +1,7 @@
 //! What is counted on both sides, to see that all of it arrived.
 
 /// What is counted on both sides: what it is, in the file, in the database.
-pub(super) const COUNTED: [(&str, &str, &str); 17] = [
+pub(super) const COUNTED: [(&str, &str, &str); 19] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -71,6 +71,16 @@ pub(super) const COUNTED: [(&str, &str, &str); 17] = [
         "notices",
         "SELECT count(*) FROM notices",
         "SELECT count(*) FROM notices",
+    ),
+    (
+        "failures",
+        "SELECT coalesce(sum(count), 0) FROM failures",
+        "SELECT coalesce(sum(count), 0)::bigint FROM failures",
+    ),
+    (
+        "letters",
+        "SELECT count(*) FROM letters",
+        "SELECT count(*) FROM letters",
     ),
     (
         "audit entries",

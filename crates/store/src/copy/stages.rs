@@ -157,7 +157,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// Everything, in the order in which one thing refers to another.
-pub(super) const STAGES: [Stage; 9] = [
+pub(super) const STAGES: [Stage; 11] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -429,6 +429,48 @@ pub(super) const STAGES: [Stage; 9] = [
                 ("detail", Text),
             ],
             sql: "SELECT number, scope, at, name, detail FROM notices WHERE number > ?1 AND number <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "failures",
+        table: "failures",
+        key: "rowid",
+        weight: "1",
+        parts: &[Part {
+            table: "failures",
+            columns: &[
+                ("endpoint_no", Long),
+                ("reason", Small),
+                ("kind", Small),
+                ("count", Long),
+                ("first_at", Long),
+                ("last_at", Long),
+                ("example", Id),
+            ],
+            sql: "SELECT endpoint_no, reason, kind, count, first_at, last_at, example FROM failures \
+                  WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "letters",
+        table: "letters",
+        key: "rowid",
+        weight: "length(lines)",
+        parts: &[Part {
+            table: "letters",
+            columns: &[
+                ("recipient", Text),
+                ("revision", Long),
+                ("first_at", Long),
+                ("due_at", Long),
+                ("tries", Int),
+                ("omitted", Long),
+                ("lines", Text),
+            ],
+            sql: "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters \
+                  WHERE rowid > ?1 AND rowid <= ?2",
             shape: Shape::Same,
         }],
     },

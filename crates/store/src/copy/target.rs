@@ -276,7 +276,7 @@ SELECT 0, 0, coalesce(sum(waiting), 0), coalesce(sum(dead), 0) FROM tally;
 ";
 
 /// Numbers that are kept by name: what the database calls them, and where the file has them.
-const NUMBERS: [(&str, &str); 4] = [
+const NUMBERS: [(&str, &str); 5] = [
     (
         "last_moment",
         "SELECT value FROM meta WHERE name = 'last_key'",
@@ -293,4 +293,5 @@ const NUMBERS: [(&str, &str); 4] = [
         "last_notice",
         "SELECT seq FROM sqlite_sequence WHERE name = 'notices'",
     ),
+    ("told", "SELECT value FROM meta WHERE name = 'told'"),
 ];

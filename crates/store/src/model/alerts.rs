@@ -10,10 +10,7 @@ use posthaste_core::time::Timestamp;
 use super::tables::{AlertRow, Owner, Tables, page};
 use super::{ModelStore, answer};
 use crate::alert::{RAISED, RESOLVED};
-use crate::{
-    ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, NoticeEntry, Page, PageRequest,
-    Scope,
-};
+use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
 
 impl Alerts for ModelStore {
     fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {
@@ -42,7 +39,12 @@ impl Alerts for ModelStore {
     }
 
     fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        answer(self.read(|tables| tables.notices.first().map(|notice| notice.at)))
+        answer(self.read(|tables| {
+            let tried = tables.letters.values().filter(|kept| kept.letter.tries > 0);
+            let oldest = tried.map(|kept| kept.letter.first_at);
+            let notice = tables.notices.first().map(|notice| notice.at);
+            oldest.chain(notice).min()
+        }))
     }
 }
 
@@ -109,13 +111,7 @@ impl Tables {
     }
 
     fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert) {
-        self.notices.push(NoticeEntry {
-            number: self.notices.last().map_or(0, |last| last.number) + 1,
-            scope: alert.scope.clone(),
-            at,
-            name: name.to_owned(),
-            detail: alert.told(),
-        });
+        self.notice(at, alert.scope.clone(), name, alert.told());
     }
 
     fn alerts(&self, filter: &AlertFilter, request: PageRequest<AlertId>) -> Page<Alert, AlertId> {

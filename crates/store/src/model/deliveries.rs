@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Delivery, Status};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
@@ -14,6 +15,15 @@ use crate::{
     AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, Retried,
     StoredDelivery, StoredStatus, Swept, Written,
 };
+
+impl DeliveryRow {
+    /// Why it failed last, or was given up.
+    fn error_kind(&self) -> Option<FailureKind> {
+        let given_up = self.delivery.state().dead_reason();
+        let last = self.attempts.last().and_then(|last| last.error_kind);
+        given_up.and_then(DeadReason::kind).or(last)
+    }
+}
 
 impl Tables {
     fn stored_delivery(&self, row: &DeliveryRow) -> StoredDelivery {
@@ -133,6 +143,8 @@ impl Tables {
         row.delivery = after;
         row.attempts
             .push(AttemptEntry::new(&attempt.settlement, detail));
+        self.failures
+            .note(endpoint, &row.delivery, row.error_kind());
         if let Some(owned) = self.endpoints.get_mut(&endpoint) {
             if let Some(health) = &attempt.health {
                 owned.row.health.update(health);
@@ -143,7 +155,7 @@ impl Tables {
             }
         }
         for news in attempt.news {
-            self.notice(now, endpoint, news);
+            self.news(now, endpoint, news);
         }
         Written::Applied
     }
@@ -214,7 +226,8 @@ impl Tables {
             .collect();
         let ended = doomed.len().min(limit);
         for id in &doomed[..ended] {
-            let delivery = &mut self.deliveries.get_mut(id).expect("it waits").delivery;
+            let row = self.deliveries.get_mut(id).expect("it waits");
+            let delivery = &mut row.delivery;
             let failed = match reason {
                 DeadReason::EndpointDeleted => delivery.delete(now),
                 DeadReason::EndpointDisabled
@@ -224,6 +237,8 @@ impl Tables {
                 | DeadReason::UnsafeDestination => delivery.disable(now),
             };
             failed.expect("what waits can be failed");
+            self.failures
+                .note(endpoint, &row.delivery, row.error_kind());
         }
         Swept {
             ended,

@@ -1,15 +1,13 @@
-//! Figures, notices and tidying in the model.
+//! Figures and tidying in the model.
 
 use std::ops::Bound;
 
 use posthaste_core::delivery::Status;
-use posthaste_core::dispatcher::News;
 use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
-use serde_json::{Value, json};
 
 use super::tables::{Owner, ReplayRow, Tables};
-use crate::{Counts, NoticeEntry, Retention, Scope, Tidied};
+use crate::{Counts, Retention, Tidied};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -42,21 +40,6 @@ impl Tables {
                 && owner.is_none_or(|owner| Some(self.events[&facts.event].owner) == owner)
         });
         rows.take(limit).count() as u64
-    }
-
-    pub(super) fn notice(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
-        self.notices.push(NoticeEntry {
-            number: self.notices.last().map_or(0, |last| last.number) + 1,
-            scope: Scope::Endpoint(endpoint),
-            at,
-            name: news.name().to_owned(),
-            detail: detail(news),
-        });
-    }
-
-    pub(super) fn notices(&self, after: u64, limit: usize) -> Vec<NoticeEntry> {
-        let later = self.notices.iter().filter(|notice| notice.number > after);
-        later.take(limit).cloned().collect()
     }
 
     /// Looks at the next events in the order of their ids. At the end it begins anew with the next
@@ -128,13 +111,5 @@ impl Tables {
         }
         self.deliveries
             .retain(|_, row| row.delivery.facts().event != event);
-    }
-}
-
-fn detail(news: News) -> Value {
-    match news {
-        News::BreakerTripped(reason) => json!({ "reason": reason }),
-        News::Recovered => json!({}),
-        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
     }
 }

@@ -13,6 +13,7 @@ mod deliveries;
 mod directory;
 mod events;
 mod housekeeping;
+mod outbox;
 mod people;
 mod replays;
 mod tables;
@@ -34,9 +35,8 @@ use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
     Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
     EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    NoticeEntry, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
-    Written,
+    Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
+    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 use tables::Tables;
 
@@ -392,10 +392,6 @@ impl Store for ModelStore {
         limit: usize,
     ) -> Answer<u64> {
         answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
-    }
-
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        answer(self.read(|tables| tables.notices(after, limit)))
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {

@@ -12,6 +12,8 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 
+use crate::failures::Failures;
+use crate::outbox::KeptLetter;
 use crate::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
     Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
@@ -115,6 +117,12 @@ pub(super) struct Tables {
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
     pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
+    pub(super) last_notice: u64,
+    /// People have been told of notices up to this number.
+    pub(super) told: u64,
+    /// What failed and became no notice yet.
+    pub(super) failures: Failures<EndpointId>,
+    pub(super) letters: BTreeMap<String, KeptLetter>,
     /// The last event that tidying looked at.
     pub(super) tidied_to: Option<EventId>,
 }
@@ -137,6 +145,10 @@ impl Tables {
             alerts: BTreeMap::new(),
             notices: Vec::new(),
             figures: BTreeMap::new(),
+            last_notice: 0,
+            told: 0,
+            failures: Failures::default(),
+            letters: BTreeMap::new(),
             tidied_to: None,
         }
     }

@@ -13,8 +13,8 @@ use super::directory::{cut, live_tenant, one_more};
 use super::fault::Fault;
 use super::link::Link;
 use super::outbox::scope;
+use super::outbox::{NoticeColumns, keep_notices};
 use super::readers::Pace;
-use super::record::{NoticeColumns, keep_notices};
 use super::scene::Scene;
 use super::store::PostgresStore;
 use crate::alert::{RAISED, RESOLVED};
@@ -133,12 +133,8 @@ async fn tell(
     name: &'static str,
     alert: &Alert,
 ) -> Result<(), Fault> {
-    let notice = NoticeColumns {
-        endpoints: vec![scope],
-        at: vec![ms(now)],
-        names: vec![name],
-        details: vec![to_json(&alert.told())],
-    };
+    let mut notice = NoticeColumns::default();
+    notice.push(scope, now, name, &alert.told());
     keep_notices(link, &notice).await
 }
 

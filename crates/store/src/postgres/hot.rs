@@ -15,6 +15,7 @@ use super::columns::Id;
 use super::fault::{Fault, Verdict};
 use super::link::{Link, QUICK_ANSWER};
 use super::operation::{Accepting, Recording};
+use super::outbox;
 use super::partitions::Day;
 use super::pipeline::Pipeline;
 use super::record::{self, Recorded};
@@ -360,9 +361,10 @@ async fn commit(
         !recorded.ended.ids.is_empty(),
         !recorded.waiting.ids.is_empty(),
     );
-    let (healths, notices) = (
+    let (healths, failed, notices) = (
         !recorded.healths.is_empty(),
-        !recorded.notices.at.is_empty(),
+        !recorded.failed.is_empty(),
+        !recorded.notices.is_empty(),
     );
     let raised = [
         (meta::EVENT_LEAD, accepted.leads.0, scene.leads.0),
@@ -377,7 +379,8 @@ async fn commit(
         (end, record::END),
         (wait_on, record::WAIT_ON),
         (healths, record::REMEMBER),
-        (notices, record::NOTICE),
+        (failed, outbox::FAIL),
+        (notices, outbox::NOTICE),
         (counted.is_some(), tally::COUNT),
         (raise, RAISE),
     ] {
@@ -407,8 +410,11 @@ async fn commit(
     if healths {
         pipeline.then(record::remember(link, &recorded.healths));
     }
+    if failed {
+        pipeline.then(outbox::fail(link, &recorded.failed));
+    }
     if notices {
-        pipeline.then(record::keep_notices(link, &recorded.notices));
+        pipeline.then(outbox::keep_notices(link, &recorded.notices));
     }
     if let Some((endpoints, waiting, dead)) = &counted {
         let slot = scene.holdings.slot();

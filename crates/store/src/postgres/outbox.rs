@@ -1,12 +1,306 @@
 //! What people are to be told.
+//!
+//! Rows are locked in this order: failures, sorted; the number of the last notice; letters, sorted. Whoever writes
+//! notices holds that number until the commit, so numbers are in the order of the commits.
 
-use posthaste_core::id::EndpointId;
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::Delivery;
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::Timestamp;
+use serde_json::Value;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use super::columns::{Id, at, from_json, most, parse};
+use super::columns::{Id, at, from_json, most, ms, parse, to_json};
 use super::fault::Fault;
 use super::link::Link;
-use crate::{NoticeEntry, Scope};
+use super::readers::Pace;
+use super::scene::Scene;
+use super::store::PostgresStore;
+use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
+use crate::outbox::{KeptLetter, Settled, by_recipient};
+use crate::{Answer, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted, Scope};
+
+impl Outbox for PostgresStore {
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            notices(link, after, limit).await
+        })
+    }
+
+    fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        self.write(async move |scene: &mut Scene| gather(&scene.link, before, limit).await)
+    }
+
+    fn told(&self) -> Answer<u64> {
+        self.read(Pace::Quick, async |link: &Link| {
+            let sql = "SELECT value FROM meta WHERE name = 'told'";
+            Ok(link.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
+        })
+    }
+
+    fn tell(
+        &self,
+        now: Timestamp,
+        from: u64,
+        up_to: u64,
+        lines: Vec<(String, LetterLine)>,
+        due_at: Timestamp,
+    ) -> Answer<bool> {
+        let (from, up_to) = (from as i64, up_to as i64);
+        let lines = by_recipient(lines);
+        self.write(async move |scene: &mut Scene| {
+            let sql = "UPDATE meta SET value = $2 WHERE name = 'told' AND value = $1";
+            if scene.link.execute(sql, &[&from, &up_to]).await? == 0 {
+                return Ok(false);
+            }
+            let sql = "DELETE FROM notices WHERE number <= $1";
+            scene.link.execute(sql, &[&up_to]).await?;
+            for (recipient, lines) in &lines {
+                let found = letter(&scene.link, recipient).await?;
+                let mut kept = found.unwrap_or_else(|| KeptLetter::new(recipient.clone(), now));
+                for line in lines {
+                    kept.add(now, due_at, line.clone());
+                }
+                keep(&scene.link, &kept).await?;
+            }
+            Ok(true)
+        })
+    }
+
+    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
+        self.write(async move |scene: &mut Scene| claim(&scene.link, now, until, limit).await)
+    }
+
+    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+        self.write(async move |scene: &mut Scene| {
+            let Some(kept) = letter(&scene.link, &recipient).await? else {
+                return Ok(false);
+            };
+            match kept.settle(revision, &posted) {
+                Settled::Kept(kept) => keep(&scene.link, &kept).await?,
+                Settled::Gone => {
+                    let sql = "DELETE FROM letters WHERE recipient = $1";
+                    scene.link.execute(sql, &[&recipient]).await?;
+                }
+                Settled::Another => return Ok(false),
+            }
+            Ok(true)
+        })
+    }
+}
+
+/// Notices to be kept.
+#[derive(Default)]
+pub(super) struct NoticeColumns {
+    scopes: Vec<i64>,
+    at: Vec<i64>,
+    names: Vec<&'static str>,
+    details: Vec<String>,
+}
+
+impl NoticeColumns {
+    /// Adds one, about what has this number.
+    pub(super) fn push(&mut self, scope: i64, at: Timestamp, name: &'static str, detail: &Value) {
+        self.scopes.push(scope);
+        self.at.push(ms(at));
+        self.names.push(name);
+        self.details.push(to_json(detail));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.scopes.is_empty()
+    }
+}
+
+/// Keeps notices, numbered in the order of their commits; beyond the bound the oldest go.
+pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
+    WHERE name = 'last_notice' RETURNING value), \
+    dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
+    INSERT INTO notices (number, scope, at, name, detail) \
+    SELECT value - cardinality($1::bigint[]) + place, scope, at, name, detail FROM last, \
+    unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
+    WITH ORDINALITY AS n (scope, at, name, detail, place)";
+
+/// Sends notices.
+pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), Fault> {
+    let most = MAX_NOTICES as i64;
+    let given: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
+    link.execute(NOTICE, &given).await?;
+    Ok(())
+}
+
+/// What a transaction failed, by endpoint and cause.
+#[derive(Default)]
+pub(super) struct Failed {
+    failures: Failures<i64>,
+}
+
+impl Failed {
+    /// Adds a delivery, if it has failed.
+    pub(super) fn note(
+        &mut self,
+        endpoint_no: i64,
+        delivery: &Delivery,
+        kind: Option<FailureKind>,
+    ) {
+        self.failures.note(endpoint_no, delivery, kind);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+/// Adds what failed, sorted by endpoint and cause.
+pub(super) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, kind, count, first_at, last_at, example) \
+    SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::bigint[], $5::bigint[], \
+    $6::bigint[], $7::uuid[]) ON CONFLICT (endpoint_no, reason, kind) DO UPDATE SET \
+    count = f.count + excluded.count, first_at = LEAST(f.first_at, excluded.first_at), \
+    last_at = GREATEST(f.last_at, excluded.last_at), example = LEAST(f.example, excluded.example)";
+
+/// Sends what failed.
+pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
+    let rows: Vec<(i64, Cause, Sum)> = failed.failures.iter().collect();
+    let endpoints: Vec<i64> = rows.iter().map(|(no, ..)| *no).collect();
+    let reasons: Vec<i16> = rows.iter().map(|(_, it, _)| it.reason as i16).collect();
+    let kinds: Vec<i16> = rows.iter().map(|(_, it, _)| it.kind as i16).collect();
+    let counts: Vec<i64> = rows.iter().map(|(.., it)| it.count as i64).collect();
+    let first: Vec<i64> = rows.iter().map(|(.., it)| ms(it.first_at)).collect();
+    let last: Vec<i64> = rows.iter().map(|(.., it)| ms(it.last_at)).collect();
+    let examples: Vec<Id> = rows.iter().map(|(.., it)| Id(it.example.0)).collect();
+    let given: [&(dyn ToSql + Sync); 7] = [
+        &endpoints, &reasons, &kinds, &counts, &first, &last, &examples,
+    ];
+    link.execute(FAIL, &given).await?;
+    Ok(())
+}
+
+/// Makes notices of what failed. What is added meanwhile stays for the next time.
+async fn gather(link: &Link, before: Timestamp, limit: usize) -> Result<usize, Fault> {
+    let rows = link
+        .query(
+            "SELECT e.id, f.endpoint_no, f.reason, f.kind, f.count, f.first_at, f.last_at, f.example \
+             FROM failures f JOIN endpoints e ON e.no = f.endpoint_no WHERE f.endpoint_no IN \
+             (SELECT o.endpoint_no FROM failures o JOIN endpoints p ON p.no = o.endpoint_no \
+             GROUP BY o.endpoint_no, p.id HAVING min(o.first_at) < $1 \
+             ORDER BY min(o.first_at), p.id LIMIT $2) \
+             ORDER BY f.endpoint_no, f.reason, f.kind FOR UPDATE OF f",
+            &[&ms(before), &most(limit)],
+        )
+        .await?;
+    let mut failures: Failures<(EndpointId, i64)> = Failures::default();
+    let (mut endpoints, mut reasons, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
+    for row in &rows {
+        let (endpoint_no, reason, kind): (i64, i16, i16) = (row.get(1), row.get(2), row.get(3));
+        let cause = Cause {
+            reason: reason.into(),
+            kind: kind.into(),
+        };
+        let sum = Sum {
+            count: row.get::<_, i64>(4) as u64,
+            first_at: at(row.get(5)),
+            last_at: at(row.get(6)),
+            example: DeliveryId(row.get::<_, Id>(7).0),
+        };
+        let id = EndpointId(row.get::<_, Id>(0).0);
+        failures.add((id, endpoint_no), cause, sum);
+        endpoints.push(endpoint_no);
+        reasons.push(reason);
+        kinds.push(kind);
+    }
+    if failures.is_empty() {
+        return Ok(0);
+    }
+    link.execute(
+        "DELETE FROM failures f USING unnest($1::bigint[], $2::smallint[], $3::smallint[]) \
+         AS g (endpoint_no, reason, kind) \
+         WHERE (f.endpoint_no, f.reason, f.kind) = (g.endpoint_no, g.reason, g.kind)",
+        &[&endpoints, &reasons, &kinds],
+    )
+    .await?;
+    let mut columns = NoticeColumns::default();
+    for ((_, endpoint_no), last_at, detail) in failures.notices() {
+        columns.push(endpoint_no, last_at, DELIVERY_FAILED, &detail);
+    }
+    keep_notices(link, &columns).await?;
+    Ok(columns.scopes.len())
+}
+
+const LETTER: &str =
+    "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
+
+fn read_letter(row: &Row) -> Result<KeptLetter, Fault> {
+    Ok(KeptLetter {
+        letter: Letter {
+            recipient: row.get(0),
+            revision: row.get::<_, i64>(1) as u64,
+            first_at: at(row.get(2)),
+            tries: row.get::<_, i32>(4) as u32,
+            lines: from_json(row.get(6))?,
+            omitted: row.get::<_, i64>(5) as u64,
+        },
+        due_at: at(row.get(3)),
+    })
+}
+
+/// A letter, which nobody else changes before the commit.
+async fn letter(link: &Link, recipient: &str) -> Result<Option<KeptLetter>, Fault> {
+    let sql = format!("{LETTER} WHERE recipient = $1 FOR UPDATE");
+    let row = link.query_opt(&sql, &[&recipient]).await?;
+    row.as_ref().map(read_letter).transpose()
+}
+
+async fn keep(link: &Link, kept: &KeptLetter) -> Result<(), Fault> {
+    let letter = &kept.letter;
+    link.execute(
+        "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (recipient) DO UPDATE SET \
+         revision = excluded.revision, first_at = excluded.first_at, due_at = excluded.due_at, \
+         tries = excluded.tries, omitted = excluded.omitted, lines = excluded.lines",
+        &[
+            &letter.recipient,
+            &(letter.revision as i64),
+            &ms(letter.first_at),
+            &ms(kept.due_at),
+            &(letter.tries as i32),
+            &(letter.omitted as i64),
+            &to_json(&letter.lines),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Takes what is due and nobody else takes, and forgets whoever may hear more and has nothing to hear.
+async fn claim(
+    link: &Link,
+    now: Timestamp,
+    until: Timestamp,
+    limit: usize,
+) -> Result<Vec<Letter>, Fault> {
+    link.execute(
+        "DELETE FROM letters WHERE recipient IN (SELECT recipient FROM letters \
+         WHERE due_at <= $1 AND lines = '[]' AND omitted = 0 LIMIT $2 FOR UPDATE SKIP LOCKED)",
+        &[&ms(now), &most(limit)],
+    )
+    .await?;
+    let due = format!(
+        "{LETTER} WHERE due_at <= $1 AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT $2 \
+         FOR UPDATE SKIP LOCKED"
+    );
+    let rows = link.query(&due, &[&ms(now), &most(limit)]).await?;
+    let letters: Vec<Letter> = rows
+        .iter()
+        .map(|row| Ok(read_letter(row)?.letter))
+        .collect::<Result<_, Fault>>()?;
+    let recipients: Vec<&str> = letters.iter().map(|it| it.recipient.as_str()).collect();
+    if !recipients.is_empty() {
+        let sql = "UPDATE letters SET due_at = $2 WHERE recipient = ANY ($1)";
+        link.execute(sql, &[&recipients, &ms(until)]).await?;
+    }
+    Ok(letters)
+}
 
 /// What a row is about, from columns that begin here: the endpoint's id, then the tenant's.
 pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
@@ -20,11 +314,7 @@ pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
 }
 
 /// Notices past a number.
-pub(super) async fn notices(
-    link: &Link,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<NoticeEntry>, Fault> {
+async fn notices(link: &Link, after: u64, limit: usize) -> Result<Vec<NoticeEntry>, Fault> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let rows = link
         .query(

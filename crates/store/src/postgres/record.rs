@@ -17,14 +17,12 @@ use super::columns::{Code, Id, most, ms, to_json};
 use super::endpoints;
 use super::fault::Fault;
 use super::link::Link;
+use super::outbox::{self, Failed, NoticeColumns};
 use super::rows::{self, failed_with, granted, standing_of};
 use super::scene::Scene;
 use super::tally::Tally;
 use crate::codes::Coded;
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
-
-/// The most notices that are kept.
-const MAX_NOTICES: i64 = 100_000;
 
 /// What a batch of attempts comes to.
 #[derive(Default)]
@@ -32,6 +30,7 @@ pub(super) struct Recorded {
     pub(super) ended: EndedColumns,
     pub(super) waiting: WaitingColumns,
     pub(super) healths: FxHashMap<i64, Health>,
+    pub(super) failed: Failed,
     pub(super) notices: NoticeColumns,
 }
 
@@ -65,15 +64,6 @@ pub(super) struct WaitingColumns {
     pub(super) last: Vec<String>,
 }
 
-/// News about endpoints.
-#[derive(Default)]
-pub(super) struct NoticeColumns {
-    pub(super) endpoints: Vec<i64>,
-    pub(super) at: Vec<i64>,
-    pub(super) names: Vec<&'static str>,
-    pub(super) details: Vec<String>,
-}
-
 fn code<T: Coded>(word: T) -> i16 {
     word.code() as i16
 }
@@ -91,7 +81,9 @@ impl Recorded {
         let after = &attempt.delivery;
         let facts = after.facts();
         let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
-        let kind = failed_with(after, entry.error_kind).map(code);
+        let kind = failed_with(after, entry.error_kind);
+        self.failed.note(endpoint_no, after, kind);
+        let kind = kind.map(code);
         let (status, due, trigger) = standing_of(after);
         let delay = facts.previous_delay.map(|delay| delay.as_millis() as i64);
         let (id, last) = (Id(facts.id.0), to_json(&entry));
@@ -137,10 +129,8 @@ impl Recorded {
             }
         }
         for news in &attempt.news {
-            self.notices.endpoints.push(endpoint_no);
-            self.notices.at.push(ms(now));
-            self.notices.names.push(news.name());
-            self.notices.details.push(to_json(&detail_of(*news)));
+            let detail = detail_of(*news);
+            self.notices.push(endpoint_no, now, news.name(), &detail);
         }
     }
 }
@@ -183,15 +173,6 @@ pub(super) const REMEMBER: &str = "INSERT INTO healths AS h (endpoint_no, revisi
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[]) \
     ON CONFLICT (endpoint_no) DO UPDATE SET revision = excluded.revision, tripped = excluded.tripped, \
     health = excluded.health WHERE h.revision < excluded.revision";
-
-/// Keeps notices, numbered in the order of their commits, and drops the oldest.
-pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
-    WHERE name = 'last_notice' RETURNING value), \
-    dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
-    INSERT INTO notices (number, scope, at, name, detail) \
-    SELECT value - cardinality($1::bigint[]) + place, scope, at, name, detail FROM last, \
-    unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
-    WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
 /// Sends what is to be moved.
 pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
@@ -245,14 +226,6 @@ pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> R
     let texts: Vec<String> = sorted.iter().map(|(_, it)| to_json(it)).collect();
     link.execute(REMEMBER, &[&numbers, &revisions, &tripped, &texts])
         .await?;
-    Ok(())
-}
-
-/// Sends notices.
-pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), Fault> {
-    let given: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&it.endpoints, &it.at, &it.names, &it.details, &MAX_NOTICES];
-    link.execute(NOTICE, &given).await?;
     Ok(())
 }
 
@@ -325,8 +298,11 @@ async fn disable(
         let reason = DisabledReason::Automatic(cause);
         endpoints::stand(scene, endpoint, Standing::Disabled, Some(reason)).await?;
     }
-    if !recorded.notices.at.is_empty() {
-        keep_notices(&link, &recorded.notices).await?;
+    if !recorded.failed.is_empty() {
+        outbox::fail(&link, &recorded.failed).await?;
+    }
+    if !recorded.notices.is_empty() {
+        outbox::keep_notices(&link, &recorded.notices).await?;
     }
     Ok(Written::Applied)
 }
@@ -427,10 +403,13 @@ async fn fail_all(
     let state = first.state();
     let mut ids = Vec::new();
     let mut kinds: Vec<Option<i16>> = Vec::new();
+    let mut failed = Failed::default();
     for (row, after) in doomed {
         let last = row.last_attempt()?.and_then(|last| last.error_kind);
         ids.push(Id(after.id().0));
-        kinds.push(failed_with(after, last).map(code));
+        let kind = failed_with(after, last);
+        kinds.push(kind.map(code));
+        failed.note(row.endpoint_no, after, kind);
         scene.count(
             row.endpoint_no,
             Some(row.status),
@@ -453,5 +432,8 @@ async fn fail_all(
             &[&ids, &kinds, &ended_at, &status, &reason],
         )
         .await?;
+    if !failed.is_empty() {
+        outbox::fail(&scene.link, &failed).await?;
+    }
     Ok(())
 }

@@ -28,16 +28,15 @@ use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
 use super::{
-    audit, dead, directory, endpoints, figures, lists, outbox, passes, record, replays, tidy,
-    whose, work,
+    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, whose, work,
 };
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
     Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    NoticeEntry, OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter,
-    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
-    Swept, Tenant, Tidied, Written,
+    OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep,
+    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
+    Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -535,12 +534,6 @@ impl Store for PostgresStore {
     ) -> Answer<u64> {
         self.read(Pace::Long, async move |link: &Link| {
             figures::retrying_since(link, tenant.as_ref(), since, limit).await
-        })
-    }
-
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        self.read(Pace::Long, async move |link: &Link| {
-            outbox::notices(link, after, limit).await
         })
     }
 

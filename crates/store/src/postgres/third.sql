@@ -39,14 +39,17 @@ CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NUL
 CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
 CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
--- the herald has come.
+-- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
+-- recipient; how far the herald has come.
 CREATE TABLE failures (
-    endpoint_no bigint PRIMARY KEY,
+    endpoint_no bigint NOT NULL,
+    reason smallint NOT NULL,
+    kind smallint NOT NULL,
     count bigint NOT NULL,
     first_at bigint NOT NULL,
     last_at bigint NOT NULL,
-    detail text NOT NULL
+    example uuid NOT NULL,
+    PRIMARY KEY (endpoint_no, reason, kind)
 ) WITH (fillfactor = 50);
 CREATE TABLE letters (
     recipient text COLLATE "C" PRIMARY KEY,

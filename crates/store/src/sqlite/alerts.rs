@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use super::directory::{cut, live_tenant, one_more};
 use super::group::Scene;
 use super::keys::{at, id_bytes, most, ms};
-use super::outbox::scope;
+use super::outbox::{self, scope};
 use super::reader::Pace;
 use super::rows::{from_json, parse, to_json};
 use super::store::SqliteStore;
@@ -116,9 +116,7 @@ fn tell(
     name: &str,
     alert: &Alert,
 ) -> rusqlite::Result<()> {
-    conn.prepare_cached("INSERT INTO notices (scope, at, name, detail) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![scope, ms(now), name, to_json(&alert.told())])?;
-    Ok(())
+    outbox::keep_notice(conn, now, scope, name, &alert.told())
 }
 
 /// The columns that [`read`] wants: five of the alert, whose it is, then those of its scope.

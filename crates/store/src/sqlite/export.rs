@@ -146,7 +146,7 @@ pub(crate) fn id_of_row(key: Key, tail: i64) -> u128 {
 }
 
 /// What changes whenever something does. Sums may run over an integer, so they are sums of reals where that is near.
-const FINGERPRINT: [&str; 8] = [
+const FINGERPRINT: [&str; 10] = [
     "SELECT id, revision, created_at, deleted FROM tenants ORDER BY no",
     "SELECT id, revision, health_revision, standing FROM endpoints ORDER BY no",
     "SELECT count(*), max(created_at) FROM keys",
@@ -155,6 +155,8 @@ const FINGERPRINT: [&str; 8] = [
      FROM deliveries",
     "SELECT count(*), max(key), sum(status), sum(replayed) FROM replays",
     "SELECT count(*), max(no), max(at), count(outcome) FROM audit",
+    "SELECT (SELECT value FROM meta WHERE name = 'told'), count(*), sum(count), total(last_at) FROM failures",
+    "SELECT count(*), total(revision), total(due_at), sum(tries) FROM letters",
     "SELECT count(*), max(no), count(resolved_at) FROM alerts",
 ];
 

@@ -40,24 +40,27 @@ CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NUL
 CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
 CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint; letters, by recipient; how far
--- the herald has come.
+-- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
+-- recipient; how far the herald has come.
 CREATE TABLE failures (
-    endpoint_no INTEGER PRIMARY KEY,
+    endpoint_no INTEGER NOT NULL,
+    reason INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
     count INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
-    detail TEXT NOT NULL
+    example BLOB NOT NULL,
+    UNIQUE (endpoint_no, reason, kind)
 );
 CREATE TABLE letters (
-    recipient TEXT PRIMARY KEY,
+    recipient TEXT NOT NULL UNIQUE,
     revision INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
     tries INTEGER NOT NULL,
     omitted INTEGER NOT NULL,
     lines TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE INDEX letters_due ON letters (due_at);
 INSERT INTO meta (name, value) VALUES ('told', 0);
 

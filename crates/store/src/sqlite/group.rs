@@ -11,6 +11,7 @@ use super::history::History;
 use super::keys::Presses;
 use super::routes::Routes;
 use super::schema::meta;
+use crate::failures::Failures;
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
 /// What operations work with.
@@ -38,6 +39,8 @@ pub(super) struct Memory {
 pub(super) struct Effects {
     pub(super) handed_over: Vec<HandedOver>,
     pub(super) changes: Changes,
+    /// What failed and is not written down yet.
+    pub(super) failures: Failures<i64>,
     /// How many rows came that are not yet in the history.
     pub(super) new_rows: usize,
 }

@@ -1,10 +1,233 @@
 //! What people are to be told.
 
-use rusqlite::{Connection, Row};
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
 
-use super::keys::{at, most};
-use super::rows::{endpoint_id, from_json, parse};
-use crate::{NoticeEntry, Scope};
+use super::group::{Scene, number, set_number};
+use super::keys::{at, id_bytes, most, ms};
+use super::reader::Pace;
+use super::rows::{endpoint_id, from_json, parse, to_json};
+use super::schema::meta;
+use super::store::SqliteStore;
+use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
+use crate::outbox::{KeptLetter, Settled, by_recipient};
+use crate::{Answer, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted, Scope};
+
+impl Outbox for SqliteStore {
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+        self.read(Pace::Long, move |conn| notices(conn, after, limit))
+    }
+
+    fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        self.write(move |scene| gather(scene, before, limit))
+    }
+
+    fn told(&self) -> Answer<u64> {
+        self.read(Pace::Quick, |conn| Ok(number(conn, meta::TOLD)? as u64))
+    }
+
+    fn tell(
+        &self,
+        now: Timestamp,
+        from: u64,
+        up_to: u64,
+        lines: Vec<(String, LetterLine)>,
+        due_at: Timestamp,
+    ) -> Answer<bool> {
+        let lines = by_recipient(lines);
+        self.write(move |scene| {
+            if number(scene.conn, meta::TOLD)? as u64 != from {
+                return Ok(false);
+            }
+            set_number(scene.conn, meta::TOLD, up_to as i64)?;
+            scene
+                .conn
+                .prepare_cached("DELETE FROM notices WHERE number <= ?1")?
+                .execute([up_to as i64])?;
+            for (recipient, lines) in &lines {
+                let found = letter(scene.conn, recipient)?;
+                let mut kept = found.unwrap_or_else(|| KeptLetter::new(recipient.clone(), now));
+                for line in lines {
+                    kept.add(now, due_at, line.clone());
+                }
+                keep(scene.conn, &kept)?;
+            }
+            Ok(true)
+        })
+    }
+
+    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
+        self.write(move |scene| claim(scene.conn, now, until, limit))
+    }
+
+    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+        self.write(move |scene| {
+            let Some(kept) = letter(scene.conn, &recipient)? else {
+                return Ok(false);
+            };
+            match kept.settle(revision, &posted) {
+                Settled::Kept(kept) => keep(scene.conn, &kept)?,
+                Settled::Gone => remove(scene.conn, &recipient)?,
+                Settled::Another => return Ok(false),
+            }
+            Ok(true)
+        })
+    }
+}
+
+/// Keeps a notice about what has this number; beyond the bound the oldest goes.
+pub(super) fn keep_notice(
+    conn: &Connection,
+    now: Timestamp,
+    scope: i64,
+    name: &str,
+    detail: &Value,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached("INSERT INTO notices (scope, at, name, detail) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![scope, ms(now), name, to_json(detail)])?;
+    conn.prepare_cached("DELETE FROM notices WHERE number <= ?1")?
+        .execute([conn.last_insert_rowid() - MAX_NOTICES as i64])?;
+    Ok(())
+}
+
+/// Writes what has failed since, and forgets it.
+pub(super) fn write_failures(scene: &mut Scene<'_>) -> rusqlite::Result<()> {
+    for (endpoint_no, cause, sum) in std::mem::take(&mut scene.effects.failures).iter() {
+        scene
+            .conn
+            .prepare_cached(
+                "INSERT INTO failures AS f (endpoint_no, reason, kind, count, first_at, last_at, example) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+                 ON CONFLICT (endpoint_no, reason, kind) DO UPDATE SET count = f.count + excluded.count, \
+                 first_at = min(f.first_at, excluded.first_at), \
+                 last_at = max(f.last_at, excluded.last_at), example = min(f.example, excluded.example)",
+            )?
+            .execute(params![
+                endpoint_no,
+                cause.reason,
+                cause.kind,
+                sum.count as i64,
+                ms(sum.first_at),
+                ms(sum.last_at),
+                id_bytes(sum.example.0),
+            ])?;
+    }
+    Ok(())
+}
+
+/// Makes notices of what failed.
+fn gather(scene: &mut Scene<'_>, before: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    write_failures(scene)?;
+    let mut failures: Failures<(EndpointId, i64)> = Failures::default();
+    {
+        let mut statement = scene.conn.prepare_cached(
+            "SELECT e.id, f.endpoint_no, f.reason, f.kind, f.count, f.first_at, f.last_at, f.example \
+             FROM failures f JOIN endpoints e ON e.no = f.endpoint_no WHERE f.endpoint_no IN \
+             (SELECT o.endpoint_no FROM failures o JOIN endpoints p ON p.no = o.endpoint_no \
+             GROUP BY o.endpoint_no HAVING min(o.first_at) < ?1 ORDER BY min(o.first_at), p.id LIMIT ?2)",
+        )?;
+        let mut rows = statement.query((ms(before), most(limit)))?;
+        while let Some(row) = rows.next()? {
+            let cause = Cause {
+                reason: row.get(2)?,
+                kind: row.get(3)?,
+            };
+            let sum = Sum {
+                count: row.get::<_, i64>(4)? as u64,
+                first_at: at(row.get(5)?),
+                last_at: at(row.get(6)?),
+                example: DeliveryId(u128::from_be_bytes(row.get(7)?)),
+            };
+            failures.add((endpoint_id(row, 0)?, row.get(1)?), cause, sum);
+        }
+    }
+    let notices = failures.notices();
+    for ((_, endpoint_no), last_at, detail) in &notices {
+        keep_notice(scene.conn, *last_at, *endpoint_no, DELIVERY_FAILED, detail)?;
+        scene
+            .conn
+            .prepare_cached("DELETE FROM failures WHERE endpoint_no = ?1")?
+            .execute([endpoint_no])?;
+    }
+    Ok(notices.len())
+}
+
+const LETTER: &str =
+    "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
+
+fn read_letter(row: &Row<'_>) -> rusqlite::Result<KeptLetter> {
+    Ok(KeptLetter {
+        letter: Letter {
+            recipient: row.get(0)?,
+            revision: row.get::<_, i64>(1)? as u64,
+            first_at: at(row.get(2)?),
+            tries: row.get(4)?,
+            lines: from_json(row.get_ref(6)?.as_str()?)?,
+            omitted: row.get::<_, i64>(5)? as u64,
+        },
+        due_at: at(row.get(3)?),
+    })
+}
+
+fn letter(conn: &Connection, recipient: &str) -> rusqlite::Result<Option<KeptLetter>> {
+    conn.prepare_cached(&format!("{LETTER} WHERE recipient = ?1"))?
+        .query_row([recipient], read_letter)
+        .optional()
+}
+
+fn keep(conn: &Connection, kept: &KeptLetter) -> rusqlite::Result<()> {
+    let letter = &kept.letter;
+    conn.prepare_cached(
+        "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (recipient) DO UPDATE SET \
+         revision = excluded.revision, first_at = excluded.first_at, due_at = excluded.due_at, \
+         tries = excluded.tries, omitted = excluded.omitted, lines = excluded.lines",
+    )?
+    .execute(params![
+        letter.recipient,
+        letter.revision as i64,
+        ms(letter.first_at),
+        ms(kept.due_at),
+        letter.tries,
+        letter.omitted as i64,
+        to_json(&letter.lines),
+    ])?;
+    Ok(())
+}
+
+fn remove(conn: &Connection, recipient: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM letters WHERE recipient = ?1")?
+        .execute([recipient])?;
+    Ok(())
+}
+
+/// Takes what is due, and forgets whoever may hear more and has nothing to hear.
+fn claim(
+    conn: &Connection,
+    now: Timestamp,
+    until: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<Letter>> {
+    conn.prepare_cached(
+        "DELETE FROM letters WHERE rowid IN \
+         (SELECT rowid FROM letters WHERE due_at <= ?1 AND lines = '[]' AND omitted = 0 LIMIT ?2)",
+    )?
+    .execute((ms(now), most(limit)))?;
+    let due = format!(
+        "{LETTER} WHERE due_at <= ?1 AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
+    );
+    let letters = conn
+        .prepare_cached(&due)?
+        .query_map((ms(now), most(limit)), read_letter)?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    for kept in &letters {
+        conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?
+            .execute(params![kept.letter.recipient, ms(until)])?;
+    }
+    Ok(letters.into_iter().map(|kept| kept.letter).collect())
+}
 
 /// What joins a scope to what it names, and the columns that [`scope`] reads.
 pub(super) const SCOPE_COLUMNS: &str = "e.id, t.id";
@@ -21,11 +244,7 @@ pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
 }
 
 /// Notices past a number.
-pub(super) fn notices(
-    conn: &Connection,
-    after: u64,
-    limit: usize,
-) -> rusqlite::Result<Vec<NoticeEntry>> {
+fn notices(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<NoticeEntry>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     conn.prepare_cached(&format!(
         "SELECT n.number, n.at, n.name, n.detail, {SCOPE_COLUMNS} FROM notices n \

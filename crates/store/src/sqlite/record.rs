@@ -8,18 +8,16 @@ use posthaste_core::dispatcher::{AttemptRecord, News, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::json;
+use rusqlite::{Connection, OptionalExtension};
+use serde_json::{Value, json};
 
 use super::codes::{Code, RowStatus};
 use super::endpoints::{self, find};
 use super::group::Scene;
-use super::keys::{Key, key_of, look_up, most, ms};
+use super::keys::{Key, key_of, look_up, most};
+use super::outbox;
 use super::rows::{self, DeliveryRow, to_json};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
-
-/// The most notices that are kept.
-const MAX_NOTICES: i64 = 100_000;
 
 /// Writes a record, if its row still stands where it stood.
 pub(super) fn record(
@@ -95,6 +93,8 @@ fn record_attempt(
     let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
     let kind = failed_with(after, entry.error_kind);
     rows::update(scene.conn, after, Some(&to_json(&entry)), kind)?;
+    let failures = &mut scene.effects.failures;
+    failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
     let changes = &mut scene.effects.changes;
     changes.went(endpoint, before.status);
@@ -109,7 +109,8 @@ fn record_attempt(
         endpoints::stand(scene, &found, Standing::Disabled, Some(reason))?;
     }
     for news in &attempt.news {
-        keep_notice(scene.conn, now, before.endpoint_no, *news)?;
+        let detail = detail_of(*news);
+        outbox::keep_notice(scene.conn, now, before.endpoint_no, news.name(), &detail)?;
     }
     Ok(Written::Applied)
 }
@@ -129,6 +130,8 @@ pub(super) fn put(
     let last = before.last_attempt()?.and_then(|last| last.error_kind);
     let kind = failed_with(after, last);
     rows::update(scene.conn, after, before.last.as_deref(), kind)?;
+    let failures = &mut scene.effects.failures;
+    failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
     let changes = &mut scene.effects.changes;
     changes.went(endpoint, before.status);
@@ -136,22 +139,12 @@ pub(super) fn put(
     Ok(())
 }
 
-fn keep_notice(
-    conn: &Connection,
-    now: Timestamp,
-    endpoint_no: i64,
-    news: News,
-) -> rusqlite::Result<()> {
-    let detail = match news {
+fn detail_of(news: News) -> Value {
+    match news {
         News::BreakerTripped(reason) => json!({ "reason": reason }),
         News::Recovered => json!({}),
         News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
-    };
-    conn.prepare_cached("INSERT INTO notices (scope, at, name, detail) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![endpoint_no, ms(now), news.name(), to_json(&detail)])?;
-    conn.prepare_cached("DELETE FROM notices WHERE number <= ?1")?
-        .execute([conn.last_insert_rowid() - MAX_NOTICES])?;
-    Ok(())
+    }
 }
 
 /// Asks for another attempt by hand.

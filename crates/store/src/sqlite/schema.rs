@@ -32,6 +32,8 @@ pub(super) mod meta {
     pub(crate) const LAST_KEY: &str = "last_key";
     /// When writing was last tried out.
     pub(crate) const PROBED_AT: &str = "probed_at";
+    /// People have been told of notices up to this number.
+    pub(crate) const TOLD: &str = "told";
 }
 
 /// What it takes to run it at night.

@@ -30,16 +30,15 @@ use super::routes::Routes;
 use super::schema::meta;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, dead, directory, endpoints, events, lists, outbox, passes, record, replays,
-    tidy, whose, work,
+    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, whose,
+    work,
 };
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
     Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
-    EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, NoticeEntry,
-    OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
-    Written,
+    EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, OpenError,
+    Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
+    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -522,10 +521,6 @@ impl Store for SqliteStore {
         self.read(Pace::Long, move |conn| {
             work::retrying_since(conn, tenant.as_ref(), since, limit)
         })
-    }
-
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        self.read(Pace::Long, move |conn| outbox::notices(conn, after, limit))
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {

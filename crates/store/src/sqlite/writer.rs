@@ -17,6 +17,7 @@ use super::group::{Effects, Memory, Operation, Scene, is_damage, is_doubt, stopp
 use super::history::History;
 use super::keys::Presses;
 use super::lock::Lock;
+use super::outbox;
 use super::queue::{Queue, Taken};
 use super::reader::Readers;
 use super::routes::Routes;
@@ -215,6 +216,7 @@ impl Writer {
         for operation in group {
             operation.run(&mut scene)?;
         }
+        outbox::write_failures(&mut scene)?;
         finish(&self.conn, &self.faults)
     }
 

@@ -28,7 +28,7 @@ async fn hear(world: &World, number: u64, name: &str) {
     world.pass(Span::from_secs(1));
     let hearing = Hearing::new(world.store.clone(), world.settings.clone());
     let notice = notice(world, number, name);
-    hearing.heard(&notice).await.expect("it is heard");
+    hearing.follow(&notice).await.expect("it is heard");
 }
 
 async fn stand(world: &World, standing: Standing, health: Health) {
@@ -79,10 +79,15 @@ async fn a_short_trip_is_told_and_what_is_heard_again_changes_nothing() {
         // A herald that fell begins the round anew, from any place on.
         for first in 0..heard.len() {
             for notice in &heard[first..] {
-                hearing.heard(notice).await.expect("it is heard");
+                hearing.follow(notice).await.expect("it is heard");
             }
         }
-        let open: Vec<AlertName> = world.open().await.into_iter().map(|(name, _)| name).collect();
+        let open: Vec<AlertName> = world
+            .open()
+            .await
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         let expected: &[AlertName] = match number {
             1 | 4 => &[TRIPPED],
             2 | 3 => &[],
@@ -118,17 +123,26 @@ async fn what_goes_on_at_the_endpoint_goes_on_and_what_is_over_there_is_over() {
                 scope: ENDPOINT,
                 ..notice(&world, 0, "endpoint.disabled")
             };
-            hearing.heard(&notice).await.expect("it is heard");
+            hearing.follow(&notice).await.expect("it is heard");
         }
         stand(&world, standing, health).await;
         world.watch_for(Span::from_mins(10)).await;
         world.restart();
         world.watch_for(Span::from_mins(10)).await;
-        let open: Vec<AlertName> = world.open().await.into_iter().map(|(name, _)| name).collect();
+        let open: Vec<AlertName> = world
+            .open()
+            .await
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(open, left, "{standing:?}");
         for name in [TRIPPED, WARNED] {
             let ends = usize::from(!left.contains(&name));
-            assert_eq!(world.told(name, &ENDPOINT).await, (1, ends), "{standing:?} {name}");
+            assert_eq!(
+                world.told(name, &ENDPOINT).await,
+                (1, ends),
+                "{standing:?} {name}"
+            );
         }
     }
 }

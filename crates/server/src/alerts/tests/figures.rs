@@ -35,10 +35,7 @@ fn bad(name: AlertName) -> Tally {
             retries: 101,
             ..fine
         },
-        AlertName::DeadLetterRatio => Tally {
-            failed: 10,
-            ..fine
-        },
+        AlertName::DeadLetterRatio => Tally { failed: 10, ..fine },
         AlertName::AttemptsPerSuccess => Tally {
             succeeded: 499,
             ..fine
@@ -64,7 +61,11 @@ async fn happen(world: &World, scope: &Scope, tally: Tally) {
         at: world.now(),
         tally,
     };
-    world.store.add_figures(vec![happened]).await.expect("it writes");
+    world
+        .store
+        .add_figures(vec![happened])
+        .await
+        .expect("it writes");
 }
 
 #[tokio::test]
@@ -139,7 +140,10 @@ async fn thresholds_are_the_operators() {
     };
     happen(&world, &everything, worse).await;
     world.watch_for(Span::from_mins(5)).await;
-    assert_eq!(world.open().await, [(AlertName::RetryRatio, everything.clone())]);
+    assert_eq!(
+        world.open().await,
+        [(AlertName::RetryRatio, everything.clone())]
+    );
     // What nobody wants to hear of any more is over at once.
     world.settings.bounds.clear();
     world.restart();
@@ -164,7 +168,10 @@ async fn what_is_gone_has_no_alerts_and_a_later_tenant_its_own() {
     assert_eq!(world.open().await, []);
     happen(&world, &tenant, bad(AlertName::RetryRatio)).await;
     world.watch_for(Span::from_mins(1)).await;
-    assert_eq!(world.open().await, [(AlertName::RetryRatio, tenant.clone())]);
+    assert_eq!(
+        world.open().await,
+        [(AlertName::RetryRatio, tenant.clone())]
+    );
     assert_eq!(world.told(AlertName::RetryRatio, &tenant).await, (2, 1));
     assert_eq!(world.told(AlertName::RetryRatio, &endpoint).await, (1, 1));
 }
@@ -199,19 +206,29 @@ async fn stumble(world: &World) {
         content: Arc::new(Content {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,
+            trace: None,
             payload: Bytes::from_static(b"{}"),
         }),
         idempotency: None,
         deliver_at: None,
         ordering: None,
         only: None,
-        trace: None,
         received: None,
     };
-    world.store.accept(now, vec![event]).await.expect("it is accepted");
-    let fetched = world.store.fetch(HOOK, now, 100, false).await.expect("it reads");
+    world
+        .store
+        .accept(now, vec![event])
+        .await
+        .expect("it is accepted");
+    let fetched = world
+        .store
+        .fetch(HOOK, now, 100, false)
+        .await
+        .expect("it reads");
     let mut new = fetched.deliveries.into_iter();
-    let mut delivery = new.find(|one| one.facts().attempts == 0).expect("one is new");
+    let mut delivery = new
+        .find(|one| one.facts().attempts == 0)
+        .expect("one is new");
     let policy = RetryPolicy::default();
     let terms = Terms {
         policy: &policy,
@@ -253,7 +270,11 @@ async fn what_is_in_retry_for_a_day_is_told_of_everything_and_of_its_tenant() {
     world.watch_for(Span::from_mins(90)).await;
     let both = [(name, Scope::Everything), (name, Scope::Tenant(acme()))];
     assert_eq!(world.open().await, both);
-    let waiting = world.store.fetch(HOOK, world.now(), 9, false).await.expect("it reads");
+    let waiting = world
+        .store
+        .fetch(HOOK, world.now(), 9, false)
+        .await
+        .expect("it reads");
     let one = waiting.deliveries[0].id();
     // The two that are left are as many as there may be.
     let retried = world.store.retry(world.now(), acme(), one).await;

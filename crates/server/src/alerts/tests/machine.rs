@@ -100,7 +100,11 @@ async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
             ..Tally::default()
         },
     };
-    world.store.add_figures(vec![happened]).await.expect("it writes");
+    world
+        .store
+        .add_figures(vec![happened])
+        .await
+        .expect("it writes");
     world.watch_for(Span::from_mins(15)).await;
     assert_eq!(world.open().await, [(AlertName::RetryRatio, EVERYTHING)]);
     world.watch_for(Span::from_mins(30)).await;
@@ -108,7 +112,9 @@ async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
     assert_eq!(world.told(name, &EVERYTHING).await, (1, 0));
     let last = world.store.notices(0, 100).await.expect("it reads");
     let last = last.last().expect("there are some").number;
-    let told = world.store.tell(world.now(), 0, last, Vec::new(), world.now());
+    let told = world
+        .store
+        .tell(world.now(), 0, last, Vec::new(), world.now());
     assert_eq!(told.await, Ok(true));
     world.watch_for(Span::from_mins(6)).await;
     assert!(!world.open().await.contains(&(name, EVERYTHING)));

@@ -132,7 +132,7 @@ fn table(visit: &Visit, entries: &[Entry]) -> Markup {
                     (entry.actor) span.hint { ", " (way(&entry.via)) }
                     @if let Some(from) = &entry.from { span.hint { " from " (from) } }
                 }
-                td data-label="What" { (in_words(&entry.action)) div.hint { code { (entry.resource) } } }
+                td data-label="What" { (in_words(&entry.action.replace('.', " "))) div.hint { code { (entry.resource) } } }
                 td data-label="Tenant" {
                     @match &entry.tenant_id {
                         Some(tenant) => { a href=(visit.at(tenant, "")) { (tenant) } }
@@ -151,6 +151,7 @@ fn way(via: &str) -> String {
         "page" => "on these pages".to_owned(),
         "portal" => "in the portal".to_owned(),
         "cli" => "on the command line".to_owned(),
+        "posthaste" => "by itself".to_owned(),
         other => in_words(other),
     }
 }

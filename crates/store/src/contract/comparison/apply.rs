@@ -260,6 +260,7 @@ impl Side<'_> {
                 self.tell(&store.add_figures(happened).await)
             }
             Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
+            Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
                 self.reopen().await;
                 String::new()

@@ -13,6 +13,7 @@ mod apply;
 mod names;
 mod operation;
 mod side;
+mod telling;
 mod view;
 
 use std::collections::VecDeque;

@@ -8,6 +8,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
+use super::telling::Telling;
 use crate::contract::given::{DAY, HOUR, at, id};
 use crate::{ReplayScope, Scope, StoredStatus};
 
@@ -200,6 +201,7 @@ pub(super) enum Operation {
         endpoint: EndpointId,
         count: u64,
     },
+    Outbox(Telling),
     Reopen,
 }
 
@@ -224,7 +226,7 @@ impl Script {
     }
 
     /// Time mostly goes on, sometimes by much, and now and then it is set back.
-    fn tick(&mut self) -> Timestamp {
+    pub(super) fn tick(&mut self) -> Timestamp {
         let Timestamp(now) = self.now;
         self.now = Timestamp(match self.dice.between(0, 99) {
             0..=29 => now,
@@ -240,7 +242,7 @@ impl Script {
         self.dice.chance(of_ten, 10).then(|| make(self))
     }
 
-    fn some_time(&mut self) -> Timestamp {
+    pub(super) fn some_time(&mut self) -> Timestamp {
         let span = self.dice.between(0, 8 * HOUR);
         Timestamp(self.now.0 + 2 * HOUR - span)
     }
@@ -262,7 +264,7 @@ impl Script {
         self.dice.between(0, PATTERNS.len() as u64 - 1) as usize
     }
 
-    fn limit(&mut self) -> usize {
+    pub(super) fn limit(&mut self) -> usize {
         self.dice.between(1, 12) as usize
     }
 
@@ -564,6 +566,7 @@ impl Script {
                 endpoint: self.endpoint(),
                 count: self.dice.between(1, 1_000_000),
             },
+            (97, _) => Operation::Outbox(self.on_the_outbox()),
             (_, _) => self.accept(),
         }
     }

@@ -35,7 +35,7 @@ impl Side<'_> {
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
         let notices = self.store.notices(0, ENOUGH).await.expect("it reads");
-        put(self.tell(&notices));
+        put(self.tell(&(notices, self.store.told().await)));
         let everybody = AuditFilter::default();
         put(self.tell(&all(limit(), |page| self.store.audit(everybody.clone(), page)).await));
         let alerts = AlertFilter::default();

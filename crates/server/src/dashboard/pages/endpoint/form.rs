@@ -381,7 +381,7 @@ fn with_form(
         (wrong.summary())
         form.narrow method="post" action=(to) {
             (csrf(visit))
-            (destination(filled, wrong))
+            (destination(filled, wrong, visit.dashboard.sends_letters()))
             (retrying(filled, wrong, presets, &visit.here("/lab")))
             (limits(filled, wrong))
             (proof(filled, wrong, is_new))
@@ -410,7 +410,11 @@ fn field<'a>(
     }
 }
 
-fn destination(filled: &Filled, wrong: &Wrong) -> Markup {
+fn destination(filled: &Filled, wrong: &Wrong, sends_letters: bool) -> Markup {
+    let owner = match sends_letters {
+        true => "Who is told by mail when it fails, is about to be disabled, or recovers.",
+        false => "Whom to ask when it breaks. This server sends no mail.",
+    };
     html! {
         fieldset {
             legend { "Where events go" }
@@ -419,7 +423,7 @@ fn destination(filled: &Filled, wrong: &Wrong) -> Markup {
             (field("event_types", "Event types",
                 "One in a line, such as invoice.paid or invoice.*; none means all.",
                 &filled.event_types, wrong).lines(3))
-            (field("owner_email", "Owner's e-mail", "Whom to ask when it breaks. Nobody is sent mail yet.", &filled.owner_email, wrong).line("email"))
+            (field("owner_email", "Owner's e-mail", owner, &filled.owner_email, wrong).line("email"))
         }
     }
 }

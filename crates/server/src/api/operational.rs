@@ -1,0 +1,91 @@
+//! Operational events in the OpenAPI document: what the operator's endpoints are sent.
+
+use serde_json::{Map, Value, json};
+
+/// What the shape of one is called.
+pub(super) const SCHEMA: &str = "OperationalEvent";
+
+/// Every operational event, and when it is sent.
+const EVENTS: [(&str, &str); 7] = [
+    (
+        "endpoint.breaker_tripped",
+        "An endpoint kept failing, and is left alone for a while. `detail.reason` says why.",
+    ),
+    (
+        "endpoint.recovered",
+        "Such an endpoint takes deliveries again.",
+    ),
+    (
+        "endpoint.disable_warning",
+        "An endpoint will be disabled if this goes on. `detail.cause` says why.",
+    ),
+    (
+        "endpoint.disabled",
+        "An endpoint was disabled because it kept failing. `detail.cause` says why.",
+    ),
+    (
+        "delivery.failed",
+        "Deliveries to an endpoint were given up: all of some time in one event. `detail` has `count`, `first_at`, \
+         `last_at`, `reasons` and `error_kinds` with how many each, and one `delivery_id` to look at.",
+    ),
+    (
+        "alert.raised",
+        "Something is wrong. `alert` says what, `detail` what was seen.",
+    ),
+    ("alert.resolved", "It is over."),
+];
+
+/// The section `webhooks`.
+pub(super) fn webhooks() -> Value {
+    let webhooks = EVENTS.into_iter().map(|(name, about)| {
+        let webhook = json!({"post": {
+            "summary": about,
+            "description": "Sent to the endpoints of the tenant that `notices.tenant` of the configuration names, \
+                            signed and retried like any event. Never about that tenant itself.",
+            "requestBody": {
+                "required": true,
+                "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{SCHEMA}")}}},
+            },
+            "responses": {"2XX": {"description": "It was taken."}},
+        }});
+        (name.to_owned(), webhook)
+    });
+    Value::Object(webhooks.collect::<Map<String, Value>>())
+}
+
+/// The shape of an operational event.
+pub(super) fn schema() -> Value {
+    let maybe = json!({"type": ["string", "null"]});
+    json!({
+        "type": "object",
+        "required": [
+            "type", "notice", "at", "tenant_id", "endpoint_id", "endpoint_url", "detail", "alert",
+        ],
+        "properties": {
+            "type": {"enum": EVENTS.map(|(name, _)| name)},
+            "notice": {
+                "type": "integer",
+                "description": "Counts up. The same number is the same notice, should it arrive twice.",
+            },
+            "at": {"type": "string", "format": "date-time"},
+            "tenant_id": maybe,
+            "endpoint_id": maybe,
+            "endpoint_url": maybe,
+            "detail": {
+                "type": "object",
+                "description": "Why, how often, and the like. More members may come.",
+            },
+            "alert": {
+                "type": ["object", "null"],
+                "required": ["id", "name", "raised_at"],
+                "properties": {"id": maybe, "name": maybe, "raised_at": maybe},
+            },
+        },
+        "examples": [{
+            "type": "endpoint.breaker_tripped", "notice": 17, "at": "2026-01-02T03:04:05.678Z",
+            "tenant_id": "acme", "endpoint_id": "ep_01jd2kq8z3w5x7y9a1b2c3d4e5",
+            "endpoint_url": "https://hooks.example.com/in",
+            "detail": {"reason": "consecutive_failures"}, "alert": null,
+        }],
+    })
+}

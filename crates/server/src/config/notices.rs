@@ -1,0 +1,20 @@
+//! What a document says about notices.
+
+use posthaste_core::mistakes::Fields;
+use posthaste_core::time::Span;
+
+use super::read::{parsed, set};
+use crate::notices::NoticeSettings;
+
+/// Whoever gathers for longer than this tells too late.
+const MAX_GATHER: Span = Span::from_hours(1);
+
+pub(super) fn read_notices(settings: &mut NoticeSettings, mut fields: Fields<'_, '_>) {
+    let tenant = parsed(&mut fields, "tenant", str::parse);
+    settings.tenant = tenant.or(settings.tenant.take());
+    set(
+        &mut settings.gather,
+        fields.span("gather", Span::ZERO, MAX_GATHER),
+    );
+    fields.finish();
+}

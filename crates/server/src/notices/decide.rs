@@ -1,0 +1,290 @@
+//! What to tell whom of a notice. Pure.
+//!
+//! | | operational event | letter to the operator | letter to the owner | audit |
+//! |---|---|---|---|---|
+//! | `endpoint.…` | yes | yes | yes | yes |
+//! | `delivery.failed` | yes | yes | yes | no: nobody did anything |
+//! | `alert.…` | yes | yes | no | yes |
+//!
+//! Nothing is told about itself: what concerns the tenant that gets the operational events makes none, or each that
+//! fails would make the next. Its owner is not told of an endpoint that was deleted, and what the audit says of it is
+//! for the operator alone: the tenant of that id may be another by now.
+
+use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
+use posthaste_store::{AuditEntry, AuditOutcome, LetterLine, NoticeEntry, Via};
+use serde_json::{Map, Value, json};
+
+use super::settings::Audience;
+
+/// What alerts begin with.
+const ALERT: &str = "alert.";
+/// What is done to endpoints without anybody asking.
+const ENDPOINT: &str = "endpoint.";
+/// Who does it.
+pub(crate) const ACTOR: &str = "posthaste";
+
+/// What a notice is about, as far as that is known when it is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct About {
+    /// Whose it is.
+    pub(crate) tenant: Option<TenantId>,
+    /// The endpoint.
+    pub(crate) endpoint: Option<EndpointId>,
+    /// Where that is.
+    pub(crate) url: Option<String>,
+    /// Who looks after it.
+    pub(crate) owner_email: Option<String>,
+    /// It has been deleted since.
+    pub(crate) is_gone: bool,
+}
+
+/// What is to be told of a notice.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Telling {
+    /// An event for the operator's endpoints: what it says.
+    pub(crate) event: Option<Value>,
+    /// Lines of letters, with their recipients.
+    pub(crate) lines: Vec<(String, LetterLine)>,
+    /// What posthaste did by itself.
+    pub(crate) act: Option<AuditEntry>,
+}
+
+/// Decides what to tell whom.
+pub(crate) fn decide(notice: &NoticeEntry, about: &About, audience: &Audience) -> Telling {
+    let concerns_itself = audience.tenant.is_some() && audience.tenant == about.tenant;
+    let wanted = audience.tenant.is_some() && !concerns_itself;
+    Telling {
+        event: wanted.then(|| event(notice, about)),
+        lines: lines(notice, about, audience),
+        act: is_act(&notice.name).then(|| act(notice, about)),
+    }
+}
+
+fn is_act(name: &str) -> bool {
+    name.starts_with(ENDPOINT) || name.starts_with(ALERT)
+}
+
+/// What an operational event says.
+fn event(notice: &NoticeEntry, about: &About) -> Value {
+    let (detail, alert) = parts(notice);
+    json!({
+        "type": notice.name,
+        "notice": notice.number,
+        "at": notice.at.to_string(),
+        "tenant_id": about.tenant.as_ref().map(ToString::to_string),
+        "endpoint_id": about.endpoint.map(|endpoint| endpoint.to_string()),
+        "endpoint_url": about.url,
+        "detail": detail,
+        "alert": alert,
+    })
+}
+
+/// What is known besides, and the alert if the notice is of one.
+fn parts(notice: &NoticeEntry) -> (Value, Option<Value>) {
+    let mut detail = match &notice.detail {
+        Value::Object(detail) => detail.clone(),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => Map::from_iter([("value".to_owned(), other.clone())]),
+    };
+    if !notice.name.starts_with(ALERT) {
+        return (Value::Object(detail), None);
+    }
+    let mut take = |name: &str| detail.remove(name).unwrap_or(Value::Null);
+    let alert = json!({
+        "id": take("alert"),
+        "name": take("name"),
+        "raised_at": take("raised_at"),
+    });
+    (Value::Object(detail), Some(alert))
+}
+
+/// Who is told by letter: the operator of everything, the owner of what happens to its endpoint.
+fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(String, LetterLine)> {
+    let Some(operator) = &audience.letters else {
+        return Vec::new();
+    };
+    let (detail, alert) = parts(notice);
+    let line = LetterLine {
+        at: notice.at,
+        name: notice.name.clone(),
+        tenant: about.tenant.as_ref().map(ToString::to_string),
+        endpoint: about.endpoint.map(|endpoint| endpoint.to_string()),
+        endpoint_url: about.url.clone(),
+        detail: match alert {
+            None => detail,
+            Some(mut alert) => {
+                alert["detail"] = detail;
+                json!({ "alert": alert })
+            }
+        },
+    };
+    let owner = about.owner_email.as_ref().filter(|owner| {
+        let is_told = operator.iter().any(|it| it.eq_ignore_ascii_case(owner));
+        !is_told && !about.is_gone && !notice.name.starts_with(ALERT)
+    });
+    let recipients = operator.iter().chain(owner);
+    recipients
+        .map(|recipient| (recipient.clone(), line.clone()))
+        .collect()
+}
+
+/// What the audit says. Its id follows from the notice, so that whoever says it again says nothing new.
+fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
+    AuditEntry {
+        id: AuditId(id_of(first_moment(notice.at), notice.number)),
+        at: notice.at,
+        actor: ACTOR.to_owned(),
+        actor_key: None,
+        via: Via::Posthaste,
+        from: None,
+        action: notice.name.clone(),
+        tenant: about.tenant.clone().filter(|_| !about.is_gone),
+        resource: resource(about),
+        outcome: Some(AuditOutcome::Done),
+    }
+}
+
+fn resource(about: &About) -> String {
+    match (&about.tenant, about.endpoint) {
+        (Some(tenant), Some(endpoint)) => format!("/v1/tenants/{tenant}/endpoints/{endpoint}"),
+        (Some(tenant), None) => format!("/v1/tenants/{tenant}"),
+        (None, Some(endpoint)) => format!("/v1/endpoints/{endpoint}"),
+        (None, None) => "/v1/alerts".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::time::Timestamp;
+    use posthaste_store::Scope;
+
+    use super::*;
+
+    const OPS: &str = "ops@example.com";
+    const OWNER: &str = "owner@example.com";
+
+    fn tenant(name: &str) -> Option<TenantId> {
+        Some(name.parse().expect("a tenant's id"))
+    }
+
+    fn notice(name: &str, detail: Value) -> NoticeEntry {
+        NoticeEntry {
+            number: 17,
+            scope: Scope::Endpoint(EndpointId(5)),
+            at: Timestamp(1_700_000_000_000),
+            name: name.to_owned(),
+            detail,
+        }
+    }
+
+    fn about(of: &str) -> About {
+        About {
+            tenant: tenant(of),
+            endpoint: Some(EndpointId(5)),
+            url: Some("https://hooks.example.com/in".to_owned()),
+            owner_email: Some(OWNER.to_owned()),
+            is_gone: false,
+        }
+    }
+
+    fn audience() -> Audience {
+        Audience {
+            tenant: tenant("operator"),
+            letters: Some(vec![OPS.to_owned()]),
+        }
+    }
+
+    fn recipients(telling: &Telling) -> Vec<&str> {
+        telling.lines.iter().map(|(to, _)| to.as_str()).collect()
+    }
+
+    #[test]
+    fn what_happens_to_an_endpoint_is_told_to_everybody() {
+        let tripped = notice(
+            "endpoint.breaker_tripped",
+            json!({"reason": "failure_ratio"}),
+        );
+        let telling = decide(&tripped, &about("acme"), &audience());
+        let event = telling.event.as_ref().expect("an event");
+        assert_eq!(event["type"], "endpoint.breaker_tripped");
+        assert_eq!(event["notice"], 17);
+        assert_eq!(event["tenant_id"], "acme");
+        assert_eq!(event["endpoint_url"], "https://hooks.example.com/in");
+        assert_eq!(event["detail"], json!({"reason": "failure_ratio"}));
+        assert_eq!(event["alert"], Value::Null);
+        assert_eq!(recipients(&telling), [OPS, OWNER]);
+        let act = telling.act.expect("an act");
+        assert_eq!(
+            (act.via, act.outcome),
+            (Via::Posthaste, Some(AuditOutcome::Done))
+        );
+        assert_eq!(act.tenant, tenant("acme"));
+        let endpoint = EndpointId(5);
+        assert_eq!(
+            act.resource,
+            format!("/v1/tenants/acme/endpoints/{endpoint}")
+        );
+    }
+
+    #[test]
+    fn nothing_is_told_about_itself() {
+        for name in ["endpoint.disabled", "delivery.failed", "alert.raised"] {
+            let telling = decide(&notice(name, json!({})), &about("operator"), &audience());
+            assert_eq!(telling.event, None, "{name}");
+            assert!(recipients(&telling).contains(&OPS), "{name}");
+        }
+        let nobody = Audience {
+            tenant: None,
+            letters: None,
+        };
+        let telling = decide(
+            &notice("alert.raised", json!({})),
+            &About::default(),
+            &nobody,
+        );
+        assert_eq!((telling.event, telling.lines), (None, vec![]));
+        assert!(telling.act.is_some());
+    }
+
+    #[test]
+    fn an_alert_is_the_operators() {
+        let detail =
+            json!({"alert": "alr_1", "name": "queue_age", "raised_at": "then", "value": 9});
+        let telling = decide(&notice("alert.raised", detail), &about("acme"), &audience());
+        let event = telling.event.as_ref().expect("an event");
+        let alert = json!({"id": "alr_1", "name": "queue_age", "raised_at": "then"});
+        assert_eq!(event["alert"], alert);
+        assert_eq!(event["detail"], json!({"value": 9}));
+        assert_eq!(recipients(&telling), [OPS]);
+        assert_eq!(telling.lines[0].1.detail["alert"]["name"], "queue_age");
+        assert_eq!(
+            telling.lines[0].1.detail["alert"]["detail"],
+            json!({"value": 9})
+        );
+    }
+
+    #[test]
+    fn who_is_both_is_told_once_and_who_is_gone_is_not() {
+        let disabled = notice("endpoint.disabled", json!({}));
+        let mut both = about("acme");
+        both.owner_email = Some("OPS@example.com".to_owned());
+        assert_eq!(recipients(&decide(&disabled, &both, &audience())), [OPS]);
+        let mut gone = about("acme");
+        gone.is_gone = true;
+        let telling = decide(&disabled, &gone, &audience());
+        assert_eq!(recipients(&telling), [OPS]);
+        assert_eq!(telling.act.expect("an act").tenant, None);
+    }
+
+    #[test]
+    fn that_deliveries_failed_was_nobodys_act_and_what_is_told_again_is_the_same() {
+        let failed = notice("delivery.failed", json!({"count": 3}));
+        assert_eq!(decide(&failed, &about("acme"), &audience()).act, None);
+        let recovered = notice("endpoint.recovered", json!({}));
+        let [one, other] = [(), ()].map(|()| decide(&recovered, &about("acme"), &audience()));
+        assert_eq!(one, other);
+    }
+}

@@ -1,0 +1,105 @@
+//! Operational events: what is told to the operator's own endpoints.
+//!
+//! They are ordinary events of an ordinary tenant, so they are signed, retried, shown and replayed like any other.
+//! Each is accepted under a key that follows from its notice's number, so that whoever tells it again tells nothing
+//! new, even if what it is about has changed since.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::delivery::OrderingKey;
+use posthaste_core::id::TenantId;
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::subscription::EventType;
+use posthaste_store::{
+    Content, Idempotency, Ingest, Insertion, Limits, NewEvent, NoticeEntry, Store, StoreError,
+    Tenant,
+};
+use serde_json::Value;
+
+use super::decide::About;
+use crate::clock::Clock;
+
+/// What the tenant is called that gets them, if nobody has made it.
+const NAME: &str = "The operator";
+
+/// The event that tells of a notice.
+pub(super) fn event_of(
+    tenant: &TenantId,
+    notice: &NoticeEntry,
+    about: &About,
+    payload: &Value,
+) -> Option<NewEvent> {
+    let event_type: EventType = notice.name.parse().ok()?;
+    let key = format!("notice-{}", notice.number);
+    Some(NewEvent {
+        tenant: tenant.clone(),
+        content: Arc::new(Content {
+            event_type,
+            content_type: None,
+            payload: Bytes::from(payload.to_string()),
+            trace: None,
+        }),
+        idempotency: Some(Idempotency {
+            fingerprint: Fingerprint::of(&[key.as_bytes()]),
+            key,
+        }),
+        deliver_at: None,
+        // What happens to one endpoint is told in order, where order is asked for.
+        ordering: about
+            .endpoint
+            .map(|endpoint| OrderingKey(endpoint.0 as u64)),
+        only: None,
+        received: None,
+    })
+}
+
+/// Hands events over. Their tenant is made if it is not there.
+pub(super) async fn accept(
+    store: &dyn Store,
+    clock: &Clock,
+    tenant: &TenantId,
+    events: Vec<NewEvent>,
+) -> Result<(), StoreError> {
+    for may_be_missing in [true, false] {
+        match store.accept(clock.wall(), events.clone()).await? {
+            Ingest::Done(_) => return Ok(()),
+            Ingest::NoSuchTenant if may_be_missing => make_tenant(store, clock, tenant).await?,
+            refused @ (Ingest::NoSuchTenant | Ingest::Conflict(_) | Ingest::NoSuchEndpoint) => {
+                return Err(StoreError::Unavailable(format!(
+                    "operational events were refused: {refused:?}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// There is a tenant that gets operational events.
+pub(super) async fn make_tenant(
+    store: &dyn Store,
+    clock: &Clock,
+    tenant: &TenantId,
+) -> Result<(), StoreError> {
+    if store.tenant(tenant.clone()).await?.is_some() {
+        return Ok(());
+    }
+    let now = clock.wall();
+    let made = Tenant {
+        id: tenant.clone(),
+        name: NAME.to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        plan: None,
+        created_at: now,
+        revision: 0,
+    };
+    match store.create_tenant(now, made).await? {
+        Insertion::Created => {
+            tracing::info!(%tenant, "the tenant that gets operational events was made; add an endpoint to it");
+        }
+        // Another node was faster.
+        Insertion::Taken | Insertion::TooMany | Insertion::NoSuchTenant => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! What is counted of notices and letters.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use posthaste_core::time::Timestamp;
+use posthaste_store::NoticeEntry;
+use tokio::sync::Notify;
+
+use crate::observe::metric::Metric;
+
+/// What came of a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LetterOutcome {
+    /// It is on its way.
+    Sent,
+    /// It is tried again.
+    Deferred,
+    /// It was refused for good.
+    Refused,
+    /// It was tried for long enough.
+    Expired,
+}
+
+impl LetterOutcome {
+    const ALL: [LetterOutcome; 4] = [
+        LetterOutcome::Sent,
+        LetterOutcome::Deferred,
+        LetterOutcome::Refused,
+        LetterOutcome::Expired,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            LetterOutcome::Sent => "sent",
+            LetterOutcome::Deferred => "deferred",
+            LetterOutcome::Refused => "refused",
+            LetterOutcome::Expired => "expired",
+        }
+    }
+}
+
+/// Counts on this node.
+#[derive(Debug, Default)]
+pub struct NoticeFigures {
+    waiting: AtomicU64,
+    /// When the oldest that waits came about, in milliseconds; 0 if none does.
+    oldest: AtomicU64,
+    told: AtomicU64,
+    lost: AtomicU64,
+    letters: [AtomicU64; LetterOutcome::ALL.len()],
+    bell: Notify,
+}
+
+impl NoticeFigures {
+    /// There may be something to tell.
+    pub fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Waits until there may be.
+    pub(super) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    pub(super) fn wait(&self, waiting: usize, first: Option<&NoticeEntry>) {
+        self.waiting.store(waiting as u64, Ordering::Relaxed);
+        let oldest = first.map_or(0, |first| first.at.0);
+        self.oldest.store(oldest, Ordering::Relaxed);
+    }
+
+    pub(super) fn nothing_waits(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+        self.oldest.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn told(&self, count: u64) {
+        self.told.fetch_add(count, Ordering::Relaxed);
+        self.nothing_waits();
+    }
+
+    pub(super) fn lost(&self, count: u64) {
+        self.lost.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn letter(&self, outcome: LetterOutcome) {
+        self.letters[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When the oldest notice came about that nobody has been told of, if there is one.
+    pub fn oldest_waiting(&self) -> Option<Timestamp> {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        (oldest > 0).then_some(Timestamp(oldest))
+    }
+
+    /// As Prometheus reads them.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let letters = LetterOutcome::ALL
+            .map(|it| (it.name(), self.letters[it as usize].load(Ordering::Relaxed)));
+        vec![
+            Metric::gauge(
+                "posthaste_notices_waiting",
+                "Notices that nobody has been told of, as far as the node that tells them has looked; 0 on the others.",
+                self.waiting.load(Ordering::Relaxed),
+            ),
+            Metric::counter(
+                "posthaste_notices_told_total",
+                "Notices that this node told.",
+                self.told.load(Ordering::Relaxed),
+            ),
+            Metric::counter(
+                "posthaste_notices_lost_total",
+                "Notices that this node found missing: more came than are kept.",
+                self.lost.load(Ordering::Relaxed),
+            ),
+            Metric::counters(
+                "posthaste_letters_total",
+                "Letters that this node sent or tried to send, by what came of it.",
+                "outcome",
+                letters,
+            ),
+        ]
+    }
+}

@@ -1,0 +1,197 @@
+//! Goes through the notices in order, and tells them.
+//!
+//! One round: what failed is gathered ▸ alerts hear each notice ▸ the audit ▸ operational events ▸ `tell`, which moves
+//! the mark and adds lines to letters in one transaction. Whatever comes before `tell` can be repeated without
+//! anybody noticing, so a process that dies anywhere, or two nodes at once, tell each notice once.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::cluster::Shard;
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::Standing;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{Insertion, NoticeEntry, Scope, Store, StoreError};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::decide::{About, decide};
+use super::events;
+use super::settings::Audience;
+use crate::clock::Clock;
+use crate::observe::Observatory;
+use crate::switchboard::Switchboard;
+
+/// How often it looks, should no bell ring.
+const LOOKING: Duration = Duration::from_secs(2);
+/// How long it waits after something went wrong.
+const AFTER_TROUBLE: Duration = Duration::from_secs(2);
+/// How many notices are told in one round, and of how many endpoints failures are gathered.
+const ROUND: usize = 200;
+
+/// What comes of hearing a notice, some time.
+pub type Hearing<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
+
+/// Whoever wants to hear every notice, in order. May hear one again after a crash.
+pub trait Hears: Send + Sync {
+    /// Hears a notice. It is told when this is done, and not if it fails: then all of them are heard again.
+    fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> Hearing<'a>;
+}
+
+/// Nobody listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Nobody;
+
+impl Hears for Nobody {
+    fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// The node that tells: whoever owns the second shard, so that the one that tidies has less to do.
+pub(super) fn teller() -> Shard {
+    Shard::all().nth(1).expect("there are shards")
+}
+
+/// Tells notices.
+pub(super) struct Herald {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
+    pub(super) switchboard: Arc<Switchboard>,
+    pub(super) audience: Audience,
+    pub(super) gather: Span,
+    pub(super) hears: Arc<dyn Hears>,
+    pub(super) observe: Arc<Observatory>,
+}
+
+impl Herald {
+    /// Tells until told to stop. A round that has begun is finished.
+    pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let mut pause = LOOKING;
+            if self.switchboard.is_mine(teller()) {
+                match self.round().await {
+                    Ok(true) => pause = Duration::ZERO,
+                    Ok(false) => {}
+                    Err(StoreError::Closed) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "notices could not be told; they are kept, and told as soon as that works");
+                        pause = AFTER_TROUBLE;
+                    }
+                }
+            } else {
+                self.observe.notices.nothing_waits();
+            }
+            let stopping = async {
+                let _ = stopped.wait_for(|stopping| *stopping).await;
+            };
+            tokio::select! {
+                biased;
+                () = stopping => return,
+                () = self.observe.notices.rung() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// One round. Says whether something was told: then there may be more.
+    pub(super) async fn round(&self) -> Result<bool, StoreError> {
+        let now = self.clock.wall();
+        let before = Timestamp(now.0.saturating_sub(self.gather.as_millis()));
+        self.store.gather_failures(now, before, ROUND).await?;
+        let from = self.store.told().await?;
+        let notices = self.store.notices(from, ROUND).await?;
+        self.observe.notices.wait(notices.len(), notices.first());
+        let (Some(first), Some(last)) = (notices.first(), notices.last()) else {
+            return Ok(false);
+        };
+        let lost = first.number.saturating_sub(from + 1);
+        let up_to = last.number;
+        let lines = self.tell_beforehand(&notices).await?;
+        let due_at = now.after(self.gather);
+        let moved = self.store.tell(now, from, up_to, lines, due_at).await?;
+        if moved {
+            self.observe.notices.told(notices.len() as u64);
+            if lost > 0 {
+                self.observe.notices.lost(lost);
+                tracing::error!(
+                    lost,
+                    "more notices came than can be kept, and the oldest are lost: nobody was told of them"
+                );
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everything that may be repeated; says what letters are to say.
+    async fn tell_beforehand(
+        &self,
+        notices: &[NoticeEntry],
+    ) -> Result<Vec<(String, posthaste_store::LetterLine)>, StoreError> {
+        let mut known = BTreeMap::new();
+        let (mut lines, mut operational) = (Vec::new(), Vec::new());
+        for notice in notices {
+            self.hears.heard(notice).await?;
+            let about = self.about(&notice.scope, &mut known).await?;
+            let telling = decide(notice, &about, &self.audience);
+            if let Some(act) = telling.act {
+                match self.store.begin_audit(act.at, act).await? {
+                    Insertion::Created
+                    | Insertion::Taken
+                    | Insertion::NoSuchTenant
+                    | Insertion::TooMany => {}
+                }
+            }
+            if let (Some(payload), Some(tenant)) = (telling.event, &self.audience.tenant) {
+                operational.extend(events::event_of(tenant, notice, &about, &payload));
+            }
+            lines.extend(telling.lines);
+        }
+        if let (Some(tenant), false) = (&self.audience.tenant, operational.is_empty()) {
+            events::accept(&*self.store, &self.clock, tenant, operational).await?;
+        }
+        Ok(lines)
+    }
+
+    /// What is known of what a notice is about.
+    async fn about(
+        &self,
+        scope: &Scope,
+        known: &mut BTreeMap<EndpointId, About>,
+    ) -> Result<About, StoreError> {
+        let endpoint = match scope {
+            Scope::Everything => return Ok(About::default()),
+            Scope::Tenant(tenant) => {
+                let is_gone = self.store.tenant(tenant.clone()).await?.is_none();
+                return Ok(About {
+                    tenant: Some(tenant.clone()),
+                    is_gone,
+                    ..About::default()
+                });
+            }
+            Scope::Endpoint(endpoint) => *endpoint,
+        };
+        if let Some(about) = known.get(&endpoint) {
+            return Ok(about.clone());
+        }
+        let about = match self.store.endpoint(endpoint).await? {
+            None => About {
+                endpoint: Some(endpoint),
+                is_gone: true,
+                ..About::default()
+            },
+            Some(row) => About {
+                tenant: Some(row.endpoint.tenant),
+                endpoint: Some(endpoint),
+                url: Some(row.endpoint.url),
+                owner_email: row.endpoint.owner_email,
+                is_gone: row.standing == Standing::Deleted,
+            },
+        };
+        known.insert(endpoint, about.clone());
+        Ok(about)
+    }
+}

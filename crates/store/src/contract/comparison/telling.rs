@@ -1,0 +1,141 @@
+//! What is done to the outbox.
+
+use posthaste_core::time::Timestamp;
+use serde_json::Value;
+
+use super::operation::Script;
+use super::side::Side;
+use crate::contract::given::at;
+use crate::{LetterLine, Posted};
+
+/// Longer than any list here.
+const ENOUGH: usize = 100_000;
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(super) enum Telling {
+    Gather {
+        before: Timestamp,
+        limit: usize,
+    },
+    Tell {
+        now: Timestamp,
+        /// Whether it goes on from where people were told last.
+        current: bool,
+        recipients: Vec<u64>,
+        due_at: Timestamp,
+    },
+    ClaimLetters {
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    },
+    SettleLetter {
+        recipient: u64,
+        revision: u64,
+        outcome: u64,
+        at: Timestamp,
+    },
+}
+
+impl Script {
+    pub(super) fn on_the_outbox(&mut self) -> Telling {
+        let now = self.tick();
+        match self.dice.between(0, 9) {
+            0..=2 => Telling::Gather {
+                before: self.some_time(),
+                limit: self.limit(),
+            },
+            3..=5 => {
+                let count = self.dice.between(0, 5);
+                Telling::Tell {
+                    now,
+                    current: self.dice.chance(4, 5),
+                    recipients: (0..count).map(|_| self.dice.between(0, 2)).collect(),
+                    due_at: self.some_time(),
+                }
+            }
+            6 | 7 => Telling::ClaimLetters {
+                now: self.some_time(),
+                until: self.some_time(),
+                limit: self.dice.between(1, 3) as usize,
+            },
+            8.. => Telling::SettleLetter {
+                recipient: self.dice.between(0, 2),
+                revision: self.dice.between(0, 12),
+                outcome: self.dice.between(0, 2),
+                at: self.some_time(),
+            },
+        }
+    }
+}
+
+impl Side<'_> {
+    pub(super) async fn on_the_outbox(&self, telling: Telling) -> String {
+        let store = self.store.clone();
+        match telling {
+            Telling::Gather { before, limit } => {
+                let gathered = store.gather_failures(at(0), before, limit).await;
+                self.tell(&(gathered, store.notices(0, ENOUGH).await))
+            }
+            Telling::Tell {
+                now,
+                current,
+                recipients,
+                due_at,
+            } => self.tell_people(now, current, &recipients, due_at).await,
+            Telling::ClaimLetters { now, until, limit } => {
+                self.tell(&store.claim_letters(now, until, limit).await)
+            }
+            Telling::SettleLetter {
+                recipient,
+                revision,
+                outcome,
+                at,
+            } => {
+                let posted = match outcome {
+                    0 => Posted::Dropped,
+                    1 => Posted::Later { at },
+                    2.. => Posted::Sent { quiet_until: at },
+                };
+                let settled = store.settle_letter(address(recipient), revision, posted);
+                self.tell(&settled.await)
+            }
+        }
+    }
+
+    /// Tells half of what nobody was told of.
+    async fn tell_people(
+        &self,
+        now: Timestamp,
+        current: bool,
+        recipients: &[u64],
+        due_at: Timestamp,
+    ) -> String {
+        let told = self.store.told().await.expect("it reads");
+        let notices = self.store.notices(told, ENOUGH).await;
+        let notices = notices.expect("it reads");
+        let up_to = notices.get(notices.len() / 2).map_or(told, |it| it.number);
+        let lines = recipients.iter().enumerate().map(|(place, recipient)| {
+            let line = LetterLine {
+                at: now,
+                name: format!("line {place}"),
+                tenant: None,
+                endpoint: None,
+                endpoint_url: None,
+                detail: Value::from(up_to),
+            };
+            (address(*recipient), line)
+        });
+        let from = if current { told } else { told + 1 };
+        let moved = self
+            .store
+            .tell(now, from, up_to.max(from), lines.collect(), due_at)
+            .await;
+        self.tell(&(moved, self.store.told().await))
+    }
+}
+
+fn address(number: u64) -> String {
+    format!("{number}@example.com")
+}

@@ -1,0 +1,282 @@
+//! What people are to be told is kept until they were.
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::News;
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+use serde_json::json;
+
+use super::Harness;
+use super::given::{World, answered, at, attempt, endpoint, event, id};
+use crate::{Letter, LetterLine, MAX_LETTER_LINES, Posted, Retried, Scope, Written};
+
+const OPS: &str = "ops@example.com";
+const OWNER: &str = "owner@example.com";
+
+fn line(number: u64) -> LetterLine {
+    LetterLine {
+        at: at(number),
+        name: "endpoint.recovered".to_owned(),
+        tenant: Some("acme".to_owned()),
+        endpoint: None,
+        endpoint_url: Some("https://\"ü\".example.com".to_owned()),
+        detail: json!({ "number": number, "text": "a \"b\" ü" }),
+    }
+}
+
+fn lines(recipient: &str, numbers: std::ops::Range<u64>) -> Vec<(String, LetterLine)> {
+    let line = |number| (recipient.to_owned(), line(number));
+    numbers.map(line).collect()
+}
+
+impl World<'_> {
+    async fn tell(&self, now: Timestamp, lines: Vec<(String, LetterLine)>, due_at: Timestamp) {
+        let told = self.store.told().await.unwrap();
+        let moved = self.store.tell(now, told, told, lines, due_at).await;
+        assert_eq!(moved, Ok(true));
+    }
+
+    async fn claim(&self, now: Timestamp) -> Vec<Letter> {
+        let until = Timestamp(now.0 + 1_000);
+        self.store.claim_letters(now, until, 9).await.unwrap()
+    }
+
+    async fn settle(&self, letter: &Letter, posted: Posted) -> bool {
+        let recipient = letter.recipient.clone();
+        let settled = self.store.settle_letter(recipient, letter.revision, posted);
+        settled.await.unwrap()
+    }
+}
+
+pub(super) async fn failures_become_one_notice_for_each_endpoint(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add(endpoint(1, "acme", &["one"])).await;
+    let other = world.add(endpoint(2, "acme", &["two"])).await;
+    let mut sent = Vec::new();
+    for ms in 0..5 {
+        sent.push(world.send(at(ms), "one").await);
+    }
+    let elsewhere = world.send(at(5), "two").await;
+    world.succeed(sent[4], at(50)).await;
+    world.fail(elsewhere, at(95)).await;
+    for (ms, delivery) in [(100, sent[2]), (90, sent[1]), (120, sent[3])] {
+        world.fail(delivery, at(ms)).await;
+    }
+    world.stand(made, Standing::Disabled).await;
+    let reason = DeadReason::EndpointDisabled;
+    world.sweep(at(130), made, reason).await;
+    assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
+    // An attempt ends ten milliseconds after it began.
+    let too_early = world.store.gather_failures(at(200), at(100), 9).await;
+    assert_eq!(too_early, Ok(0));
+    let world = world.reopened().await;
+    let gathered = world.store.gather_failures(at(200), at(101), 9).await;
+    assert_eq!(gathered, Ok(1), "the other's is too young");
+    let gathered = world.store.gather_failures(at(200), at(200), 9).await;
+    assert_eq!(gathered, Ok(1));
+    let gathered = world.store.gather_failures(at(200), at(200), 9).await;
+    assert_eq!(gathered, Ok(0), "once");
+    let notices = world.store.notices(0, 9).await.unwrap();
+    assert_eq!(notices.len(), 2);
+    assert!(notices.iter().all(|it| it.name == "delivery.failed"));
+    assert_eq!(notices[0].scope, Scope::Endpoint(made));
+    assert_eq!(notices[0].at, at(130));
+    let expected = json!({
+        "count": 4,
+        "first_at": at(100).to_string(),
+        "last_at": at(130).to_string(),
+        "reasons": {"permanent": 3, "endpoint_disabled": 1},
+        "error_kinds": {"http": 3, "webhook_disabled": 1},
+        "delivery_id": sent[0].to_string(),
+    });
+    assert_eq!(notices[0].detail, expected);
+    assert_eq!(notices[1].scope, Scope::Endpoint(other));
+    assert_eq!(notices[1].detail["count"], 1);
+    assert_eq!(notices[1].detail["delivery_id"], elsewhere.to_string());
+}
+
+pub(super) async fn what_swept_a_deletion_is_no_news(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let sent = world.send(at(1), "a.b").await;
+    world.send(at(2), "a.b").await;
+    world.fail(sent, at(3)).await;
+    world.stand(made, Standing::Deleted).await;
+    world.sweep(at(4), made, DeadReason::EndpointDeleted).await;
+    assert_eq!(world.store.gather_failures(at(99), at(99), 9).await, Ok(1));
+    let notices = world.store.notices(0, 9).await.unwrap();
+    assert_eq!(notices[0].detail["reasons"], json!({"permanent": 1}));
+    assert_eq!(notices[0].scope, Scope::Endpoint(made));
+}
+
+pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let sent = world.send(at(1), "a.b").await;
+    world.fail(sent, at(2)).await;
+    let replayed = Retried::Replayed { endpoint: made };
+    let retried = world.store.retry(at(3), id("acme"), sent).await;
+    assert_eq!(retried, Ok(replayed));
+    world.fail(sent, at(4)).await;
+    // A record that comes too late fails nothing.
+    let late = attempt(
+        &{
+            let fresh = world.accept(at(5), event("acme", "a.b")).await;
+            world.delivery(fresh.deliveries[0].id).await
+        },
+        at(6),
+        answered(400),
+    );
+    assert_eq!(world.record(at(6), late.clone()).await, Written::Applied);
+    assert_eq!(world.record(at(7), late).await, Written::Superseded);
+    assert_eq!(world.store.gather_failures(at(99), at(99), 9).await, Ok(1));
+    let notices = world.store.notices(0, 9).await.unwrap();
+    assert_eq!(notices[0].detail["count"], 3);
+}
+
+pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    for ms in 1..=3 {
+        let sent = world.send(at(ms), "a.b").await;
+        let mut settled = attempt(&world.delivery(sent).await, at(ms), answered(200));
+        settled.news = vec![News::Recovered];
+        assert_eq!(world.record(at(ms), settled).await, Written::Applied);
+    }
+    let notices = world.store.notices(0, 9).await.unwrap();
+    let numbers: Vec<u64> = notices.iter().map(|it| it.number).collect();
+    let first = numbers[0];
+    assert_eq!(numbers, [first, first + 1, first + 2], "without gaps");
+    let told = world.store.told().await.unwrap();
+    assert_eq!(told + 1, first);
+    let tell = |from, up_to| {
+        let due = at(9);
+        world.store.tell(at(9), from, up_to, lines(OPS, 0..1), due)
+    };
+    assert_eq!(tell(told, numbers[1]).await, Ok(true));
+    assert_eq!(tell(told, numbers[2]).await, Ok(false), "somebody has");
+    assert_eq!(world.store.told().await, Ok(numbers[1]));
+    let world = world.reopened().await;
+    assert_eq!(world.store.told().await, Ok(numbers[1]));
+    let left = world.store.notices(0, 9).await.unwrap();
+    assert_eq!(left, notices[2..]);
+    let letters = world.claim(at(9)).await;
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].lines, [line(0)], "told once");
+    // The last one told does not free its number.
+    let moved = world
+        .store
+        .tell(at(9), numbers[1], numbers[2], vec![], at(9));
+    assert_eq!(moved.await, Ok(true));
+    let world = world.reopened().await;
+    let sent = world.send(at(20), "a.b").await;
+    let mut settled = attempt(&world.delivery(sent).await, at(20), answered(200));
+    settled.news = vec![News::Recovered];
+    assert_eq!(world.record(at(20), settled).await, Written::Applied);
+    let next = world.store.notices(numbers[2], 9).await.unwrap();
+    assert_eq!(next[0].number, numbers[2] + 1);
+}
+
+pub(super) async fn lines_gather_in_letters_until_they_are_due(harness: &dyn Harness) {
+    let world = World::open(harness);
+    world.tell(at(0), lines(OPS, 0..2), at(30)).await;
+    let both = [lines(OWNER, 0..1), lines(OPS, 2..3)].concat();
+    world.tell(at(10), both, at(40)).await;
+    assert_eq!(world.claim(at(29)).await, []);
+    let world = world.reopened().await;
+    let letters = world.claim(at(30)).await;
+    let expected = Letter {
+        recipient: OPS.to_owned(),
+        revision: 3,
+        first_at: at(0),
+        tries: 0,
+        lines: vec![line(0), line(1), line(2)],
+        omitted: 0,
+    };
+    assert_eq!(letters, [expected]);
+    let letters = world.claim(at(41)).await;
+    assert_eq!(letters[0].recipient, OWNER);
+    assert_eq!(letters[0].lines, [line(0)]);
+    assert_eq!(letters[0].first_at, at(10));
+}
+
+pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn Harness) {
+    let world = World::open(harness);
+    world.tell(at(0), lines(OWNER, 0..1), at(20)).await;
+    world.tell(at(0), lines(OPS, 0..1), at(10)).await;
+    let first = world.store.claim_letters(at(20), at(60), 1).await.unwrap();
+    assert_eq!(first[0].recipient, OPS, "the longest due");
+    let second = world.store.claim_letters(at(20), at(60), 9).await.unwrap();
+    assert_eq!(second.len(), 1);
+    assert_eq!(second[0].recipient, OWNER);
+    assert_eq!(
+        world.store.claim_letters(at(59), at(60), 9).await,
+        Ok(vec![])
+    );
+    // Whoever took them said nothing.
+    assert_eq!(world.claim(at(60)).await.len(), 2);
+}
+
+pub(super) async fn what_came_while_a_letter_was_sent_goes_with_the_next(harness: &dyn Harness) {
+    let world = World::open(harness);
+    world.tell(at(0), lines(OPS, 0..2), at(10)).await;
+    let sending = world.claim(at(10)).await.remove(0);
+    world.tell(at(11), lines(OPS, 2..5), at(20)).await;
+    let sent = Posted::Sent {
+        quiet_until: at(600),
+    };
+    assert!(world.settle(&sending, sent.clone()).await);
+    assert_eq!(world.claim(at(599)).await, [], "left alone");
+    let world = world.reopened().await;
+    let next = world.claim(at(600)).await.remove(0);
+    assert_eq!(next.lines, [line(2), line(3), line(4)]);
+    let quiet = Posted::Sent {
+        quiet_until: at(900),
+    };
+    assert!(world.settle(&next, quiet).await);
+    assert!(!world.settle(&next, sent).await, "it is sent already");
+    // Nothing was left, and still its recipient is left alone.
+    world.tell(at(700), lines(OPS, 5..6), at(730)).await;
+    assert_eq!(world.claim(at(899)).await, []);
+    assert_eq!(world.claim(at(900)).await[0].lines, [line(5)]);
+}
+
+pub(super) async fn a_letter_is_tried_again_or_dropped(harness: &dyn Harness) {
+    let world = World::open(harness);
+    world.tell(at(0), lines(OPS, 0..1), at(10)).await;
+    for tries in 0..3 {
+        let now = at(10 + 100 * u64::from(tries));
+        let letter = world.claim(now).await.remove(0);
+        assert_eq!(letter.tries, tries);
+        let later = Posted::Later {
+            at: at(110 + 100 * u64::from(tries)),
+        };
+        assert!(world.settle(&letter, later).await);
+    }
+    let letter = world.claim(at(400)).await.remove(0);
+    assert!(world.settle(&letter, Posted::Dropped).await);
+    assert!(!world.settle(&letter, Posted::Dropped).await);
+    assert_eq!(world.claim(at(1_000_000)).await, []);
+    // Nobody is left alone for what never reached them.
+    world.tell(at(500), lines(OPS, 7..8), at(530)).await;
+    assert_eq!(world.claim(at(530)).await[0].lines, [line(7)]);
+}
+
+pub(super) async fn a_long_letter_counts_what_it_leaves_out(harness: &dyn Harness) {
+    let world = World::open(harness);
+    let most = MAX_LETTER_LINES as u64;
+    world.tell(at(0), lines(OPS, 0..most + 5), at(10)).await;
+    let letter = world.claim(at(10)).await.remove(0);
+    assert_eq!(letter.lines.len(), MAX_LETTER_LINES);
+    assert_eq!((letter.omitted, letter.revision), (5, most + 5));
+    world.tell(at(11), lines(OPS, 0..3), at(20)).await;
+    let sent = Posted::Sent {
+        quiet_until: at(50),
+    };
+    assert!(world.settle(&letter, sent).await);
+    let next = world.claim(at(50)).await.remove(0);
+    assert_eq!((next.lines.len(), next.omitted), (0, 3));
+    world.tell(at(52), lines(OPS, 9..10), at(60)).await;
+    let next = world.claim(at(1_050)).await.remove(0);
+    assert_eq!((next.lines.len(), next.omitted), (1, 3));
+}

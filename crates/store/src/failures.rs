@@ -1,0 +1,249 @@
+//! Deliveries that failed, summed up until somebody is told.
+//!
+//! What one transaction fails is added up in memory and written with it: a row for each endpoint and cause, whose
+//! number is bounded, so a thousand dead letters cost as little as one. What was swept because its endpoint was deleted
+//! is not among them: whoever deletes an endpoint means to lose what waits for it.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::{DeadReason, Delivery};
+use posthaste_core::id::DeliveryId;
+use posthaste_core::time::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::codes::Coded;
+
+/// The notice that is made of them.
+pub(crate) const DELIVERY_FAILED: &str = "delivery.failed";
+
+/// The code of a cause without a kind.
+const NO_KIND: i64 = -1;
+
+/// Why deliveries failed, as two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cause {
+    /// The reason's code.
+    pub(crate) reason: i64,
+    /// The code of the kind of failure, or −1.
+    pub(crate) kind: i64,
+}
+
+impl Cause {
+    fn words(self) -> (Option<&'static str>, Option<&'static str>) {
+        (
+            DeadReason::decode(self.reason).map(DeadReason::name),
+            FailureKind::decode(self.kind).map(FailureKind::name),
+        )
+    }
+}
+
+/// How many failed, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// How many.
+    pub(crate) count: u64,
+    /// When the first did.
+    pub(crate) first_at: Timestamp,
+    /// When the last did.
+    pub(crate) last_at: Timestamp,
+    /// The one with the least id.
+    pub(crate) example: DeliveryId,
+}
+
+impl Sum {
+    fn join(&mut self, other: Sum) {
+        self.count += other.count;
+        self.first_at = self.first_at.min(other.first_at);
+        self.last_at = self.last_at.max(other.last_at);
+        self.example = self.example.min(other.example);
+    }
+}
+
+/// What failed, by endpoint and cause, sorted by both.
+#[derive(Debug)]
+pub(crate) struct Failures<E> {
+    sums: BTreeMap<(E, Cause), Sum>,
+}
+
+impl<E> Default for Failures<E> {
+    fn default() -> Failures<E> {
+        Failures {
+            sums: BTreeMap::new(),
+        }
+    }
+}
+
+impl<E: Ord + Copy> Failures<E> {
+    /// Adds a delivery as it is now, if it has failed and somebody would want to hear of it.
+    pub(crate) fn note(&mut self, endpoint: E, delivery: &Delivery, kind: Option<FailureKind>) {
+        let state = delivery.state();
+        let (Some(reason), Some(at)) = (state.dead_reason(), state.ended_at()) else {
+            return;
+        };
+        match reason {
+            DeadReason::EndpointDeleted => return,
+            DeadReason::Permanent
+            | DeadReason::Exhausted
+            | DeadReason::Expired
+            | DeadReason::EndpointDisabled
+            | DeadReason::UnsafeDestination => {}
+        }
+        let cause = Cause {
+            reason: reason.code(),
+            kind: kind.map_or(NO_KIND, FailureKind::code),
+        };
+        let sum = Sum {
+            count: 1,
+            first_at: at,
+            last_at: at,
+            example: delivery.id(),
+        };
+        self.add(endpoint, cause, sum);
+    }
+
+    /// Adds what was counted elsewhere.
+    pub(crate) fn add(&mut self, endpoint: E, cause: Cause, sum: Sum) {
+        self.sums
+            .entry((endpoint, cause))
+            .and_modify(|known| known.join(sum))
+            .or_insert(sum);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sums.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (E, Cause, Sum)> {
+        self.sums
+            .iter()
+            .map(|((endpoint, cause), sum)| (*endpoint, *cause, *sum))
+    }
+
+    /// One notice for each endpoint: when, and its detail. In the order in which they began to fail.
+    pub(crate) fn notices(&self) -> Vec<(E, Timestamp, Value)> {
+        let mut endpoints: BTreeMap<E, Vec<(Cause, Sum)>> = BTreeMap::new();
+        for (endpoint, cause, sum) in self.iter() {
+            endpoints.entry(endpoint).or_default().push((cause, sum));
+        }
+        let mut notices: Vec<(Timestamp, E, Timestamp, Value)> = endpoints
+            .into_iter()
+            .map(|(endpoint, causes)| {
+                let (all, detail) = summary(&causes);
+                (all.first_at, endpoint, all.last_at, detail)
+            })
+            .collect();
+        notices.sort_by_key(|(first_at, endpoint, ..)| (*first_at, *endpoint));
+        notices
+            .into_iter()
+            .map(|(_, endpoint, at, detail)| (endpoint, at, detail))
+            .collect()
+    }
+}
+
+impl<E: Ord + Copy> Failures<E> {
+    /// Takes out the endpoints whose first came before a time, those that began to fail first, at most so many.
+    pub(crate) fn take_before(&mut self, before: Timestamp, limit: usize) -> Failures<E> {
+        let mut first: BTreeMap<E, Timestamp> = BTreeMap::new();
+        for (endpoint, _, sum) in self.iter() {
+            let known = first.entry(endpoint).or_insert(sum.first_at);
+            *known = sum.first_at.min(*known);
+        }
+        let mut old: Vec<(Timestamp, E)> = first
+            .into_iter()
+            .filter(|(_, first_at)| *first_at < before)
+            .map(|(endpoint, first_at)| (first_at, endpoint))
+            .collect();
+        old.sort();
+        old.truncate(limit);
+        let mut taken = Failures::default();
+        let sums = std::mem::take(&mut self.sums);
+        for ((endpoint, cause), sum) in sums {
+            let of = match old.iter().any(|(_, it)| *it == endpoint) {
+                true => &mut taken,
+                false => &mut *self,
+            };
+            of.add(endpoint, cause, sum);
+        }
+        taken
+    }
+}
+
+/// All of an endpoint's causes in one.
+fn summary(causes: &[(Cause, Sum)]) -> (Sum, Value) {
+    let mut all = causes[0].1;
+    for (_, sum) in &causes[1..] {
+        all.join(*sum);
+    }
+    let (mut reasons, mut kinds) = (Map::new(), Map::new());
+    for (cause, sum) in causes {
+        let (reason, kind) = cause.words();
+        for (words, word) in [(&mut reasons, reason), (&mut kinds, kind)] {
+            if let Some(word) = word {
+                let known = words.get(word).and_then(Value::as_u64).unwrap_or(0);
+                words.insert(word.to_owned(), json!(known + sum.count));
+            }
+        }
+    }
+    let detail = json!({
+        "count": all.count,
+        "first_at": all.first_at.to_string(),
+        "last_at": all.last_at.to_string(),
+        "reasons": reasons,
+        "error_kinds": kinds,
+        "delivery_id": all.example.to_string(),
+    });
+    (all, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(count: u64, first: u64, last: u64, example: u128) -> Sum {
+        Sum {
+            count,
+            first_at: Timestamp(first),
+            last_at: Timestamp(last),
+            example: DeliveryId(example),
+        }
+    }
+
+    #[test]
+    fn an_endpoint_makes_one_notice_with_all_its_causes() {
+        let mut failures = Failures::default();
+        let permanent = |kind: FailureKind| Cause {
+            reason: DeadReason::Permanent.code(),
+            kind: kind.code(),
+        };
+        failures.add(7, permanent(FailureKind::Http), sum(2, 10, 20, 5));
+        failures.add(7, permanent(FailureKind::Http), sum(1, 8, 9, 6));
+        failures.add(7, permanent(FailureKind::Tls), sum(4, 15, 30, 3));
+        failures.add(3, permanent(FailureKind::Dns), sum(1, 9, 9, 9));
+        let notices = failures.notices();
+        assert_eq!(notices.len(), 2);
+        let (endpoint, at, detail) = &notices[0];
+        assert_eq!((*endpoint, *at), (7, Timestamp(30)));
+        assert_eq!(detail["count"], 7);
+        assert_eq!(detail["reasons"], json!({"permanent": 7}));
+        assert_eq!(detail["error_kinds"], json!({"http": 3, "tls": 4}));
+        assert_eq!(detail["delivery_id"], DeliveryId(3).to_string());
+        assert_eq!(detail["first_at"], Timestamp(8).to_string());
+        assert_eq!(notices[1].0, 3);
+    }
+
+    #[test]
+    fn those_who_have_failed_for_longest_are_taken_first_and_whole() {
+        let mut failures = Failures::default();
+        let causes = [0, 1].map(|reason| Cause { reason, kind: 0 });
+        failures.add(1, causes[0], sum(1, 50, 50, 1));
+        failures.add(2, causes[0], sum(1, 60, 60, 1));
+        failures.add(2, causes[1], sum(1, 40, 40, 1));
+        failures.add(3, causes[0], sum(1, 45, 45, 1));
+        let taken = failures.take_before(Timestamp(50), 1);
+        assert_eq!(taken.iter().map(|it| it.0).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(failures.take_before(Timestamp(50), 9).notices()[0].0, 3);
+        assert!(failures.take_before(Timestamp(50), 9).is_empty());
+        assert!(!failures.is_empty());
+    }
+}

@@ -1,0 +1,126 @@
+//! What people are to be told, in the model.
+
+use posthaste_core::dispatcher::News;
+use posthaste_core::id::EndpointId;
+use posthaste_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use super::tables::Tables;
+use super::{ModelStore, answer};
+use crate::failures::DELIVERY_FAILED;
+use crate::outbox::{KeptLetter, Settled, by_recipient};
+use crate::{Answer, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted, Scope};
+
+impl Outbox for ModelStore {
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+        answer(self.read(|tables| {
+            let later = tables.notices.iter().filter(|it| it.number > after);
+            later.take(limit).cloned().collect()
+        }))
+    }
+
+    fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        answer(self.write(|tables| tables.gather(before, limit)))
+    }
+
+    fn told(&self) -> Answer<u64> {
+        answer(self.read(|tables| tables.told))
+    }
+
+    fn tell(
+        &self,
+        now: Timestamp,
+        from: u64,
+        up_to: u64,
+        lines: Vec<(String, LetterLine)>,
+        due_at: Timestamp,
+    ) -> Answer<bool> {
+        answer(self.write(|tables| {
+            if tables.told != from {
+                return false;
+            }
+            tables.told = up_to;
+            tables.notices.retain(|notice| notice.number > up_to);
+            for (recipient, lines) in by_recipient(lines) {
+                let kept = tables
+                    .letters
+                    .entry(recipient.clone())
+                    .or_insert_with(|| KeptLetter::new(recipient, now));
+                for line in lines {
+                    kept.add(now, due_at, line);
+                }
+            }
+            true
+        }))
+    }
+
+    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
+        answer(self.write(|tables| tables.claim_letters(now, until, limit)))
+    }
+
+    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+        answer(self.write(|tables| {
+            let Some(kept) = tables.letters.get(&recipient) else {
+                return false;
+            };
+            match kept.clone().settle(revision, &posted) {
+                Settled::Kept(kept) => {
+                    tables.letters.insert(recipient, kept);
+                }
+                Settled::Gone => {
+                    tables.letters.remove(&recipient);
+                }
+                Settled::Another => return false,
+            }
+            true
+        }))
+    }
+}
+
+impl Tables {
+    /// Keeps a notice; beyond the bound the oldest goes.
+    pub(super) fn notice(&mut self, at: Timestamp, scope: Scope, name: &str, detail: Value) {
+        self.last_notice += 1;
+        self.notices.push(NoticeEntry {
+            number: self.last_notice,
+            scope,
+            at,
+            name: name.to_owned(),
+            detail,
+        });
+        let oldest = self.last_notice.saturating_sub(MAX_NOTICES);
+        self.notices.retain(|notice| notice.number > oldest);
+    }
+
+    pub(super) fn news(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
+        let detail = match news {
+            News::BreakerTripped(reason) => json!({ "reason": reason }),
+            News::Recovered => json!({}),
+            News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+        };
+        self.notice(at, Scope::Endpoint(endpoint), news.name(), detail);
+    }
+
+    fn gather(&mut self, before: Timestamp, limit: usize) -> usize {
+        let notices = self.failures.take_before(before, limit).notices();
+        let count = notices.len();
+        for (endpoint, last_at, detail) in notices {
+            self.notice(last_at, Scope::Endpoint(endpoint), DELIVERY_FAILED, detail);
+        }
+        count
+    }
+
+    fn claim_letters(&mut self, now: Timestamp, until: Timestamp, limit: usize) -> Vec<Letter> {
+        self.letters
+            .retain(|_, kept| kept.due_at > now || !kept.is_empty());
+        let due = self.letters.values().filter(|kept| kept.due_at <= now);
+        let mut due: Vec<KeptLetter> = due.cloned().collect();
+        due.sort_by_key(|kept| (kept.due_at, kept.letter.recipient.clone()));
+        due.truncate(limit);
+        for kept in &due {
+            let claimed = self.letters.get_mut(&kept.letter.recipient);
+            claimed.expect("it was found").due_at = until;
+        }
+        due.into_iter().map(|kept| kept.letter).collect()
+    }
+}
