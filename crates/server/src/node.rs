@@ -33,7 +33,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::alerts::queue::queue_age;
 use crate::alerts::{AlertSettings, Hearing, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
@@ -46,6 +45,7 @@ use crate::housekeeping;
 use crate::notices::{self, Means, Telling};
 use crate::observe::Observatory;
 use crate::orders::Messenger;
+use crate::queue_age::queue_age;
 use crate::replayer::Replayer;
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
@@ -317,7 +317,13 @@ impl Node {
             store.clone(),
             app.clock.clone(),
             alerts.clone(),
-            queue_age(store.clone(), app.clock.clone()),
+            Box::new({
+                let (store, clock) = (store.clone(), app.clock.clone());
+                move || {
+                    let (store, now) = (store.clone(), clock.wall());
+                    Box::pin(async move { queue_age(&*store, now).await.ok() })
+                }
+            }),
             chance::seed(),
         );
         let watching = watch.start(app.switchboard.clone(), stopped.clone());

@@ -320,10 +320,9 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         limit: usize,
     ) -> Answer<u64>;
 
-    /// Removes events and replays that have been finished for long enough, passes whose time is up, figures that have
-    /// been kept for [long enough](crate::Width::kept), entries of the audit older than
-    /// [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before [`ALERTS_KEPT`](crate::ALERTS_KEPT): one
-    /// small step. Steps go round through all that is stored.
+    /// Removes events and replays that have been finished for long enough, passes whose time is up, figures that were
+    /// kept for [long enough](crate::Width::kept), entries of the audit older than [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before
+    /// [`ALERTS_KEPT`](crate::ALERTS_KEPT): one small step. Steps go round through all that is stored.
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
 
     /// Whether it can write: an empty transaction, all the way to the disk.

@@ -47,9 +47,9 @@ enum Flaw {
     KeepsRevokedKeys,
     ChangesWhatIsComplete,
     ShowsOthersAudit,
+    CountsWholeHours,
     ShowsOthersAlerts,
     NeverResolves,
-    CountsWholeHours,
     ForgetsAtARestart,
     GathersTooEarly,
     LosesALine,
@@ -83,9 +83,9 @@ const FLAWS: &[Flaw] = &[
     Flaw::KeepsRevokedKeys,
     Flaw::ChangesWhatIsComplete,
     Flaw::ShowsOthersAudit,
+    Flaw::CountsWholeHours,
     Flaw::ShowsOthersAlerts,
     Flaw::NeverResolves,
-    Flaw::CountsWholeHours,
     Flaw::ForgetsAtARestart,
     Flaw::GathersTooEarly,
     Flaw::LosesALine,
@@ -172,6 +172,20 @@ macro_rules! right {
     };
 }
 
+impl Figures for Flawed {
+    fn add_figures(&self, mut happened: Vec<Happened>) -> Answer<()> {
+        if self.has(Flaw::CountsWholeHours) {
+            happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
+        }
+        self.inner.add_figures(happened)
+    }
+
+    right! {
+        figures(scope: Scope, width: Width, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
+        failing_figures(width: Width, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
+    }
+}
+
 impl Outbox for Flawed {
     right! {
         notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
@@ -242,20 +256,6 @@ impl Alerts for Flawed {
         open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
         stored_bytes() -> Answer<Option<u64>>;
         untold_since() -> Answer<Option<Timestamp>>;
-    }
-}
-
-impl Figures for Flawed {
-    fn add_figures(&self, mut happened: Vec<Happened>) -> Answer<()> {
-        if self.has(Flaw::CountsWholeHours) {
-            happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
-        }
-        self.inner.add_figures(happened)
-    }
-
-    right! {
-        figures(scope: Scope, width: Width, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
-        failing_figures(width: Width, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
     }
 }
 

@@ -14,12 +14,10 @@
 //! | [`readings`] | what figures say, by name (pure) |
 //! | [`watch`] | reads, has the core decide, and acts |
 //! | [`hearing`] | endpoints' alerts: they follow the notices |
-//! | [`queue`] | how long something has been waiting that could be sent |
 //! | [`room`] | how much room the store has left |
 //! | [`words`] | an alert in a sentence |
 
 pub mod hearing;
-pub mod queue;
 pub mod readings;
 pub mod room;
 pub mod settings;

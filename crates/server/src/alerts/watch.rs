@@ -23,6 +23,7 @@ use super::readings::{OF_TALLIES, buckets, of_tally};
 use super::settings::{AlertSettings, SLOW_WRITES};
 use super::{hearing, room, words};
 use crate::clock::Clock;
+use crate::observe::machine;
 use crate::switchboard::Switchboard;
 
 /// So many tenants and endpoints are looked at that fail, those first that fail most.
@@ -292,7 +293,7 @@ impl Watch {
     }
 
     async fn read_room(&self) -> Seen {
-        let of_disk = self.store.path().and_then(room::free_share_of_disk);
+        let of_disk = self.store.path().and_then(machine::free_ratio);
         let of_limit = match self.settings.database_bytes {
             None => None,
             Some(limit) => {

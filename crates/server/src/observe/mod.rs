@@ -18,6 +18,7 @@
 //! | [`health`] | what those figures mean: healthy, warning, alert |
 //! | [`endpoint`] | how one endpoint answered lately |
 //! | [`remembered`] | a bounded map that forgets whoever was quiet longest |
+//! | [`machine`] | what the process and the disk below the store have |
 //! | [`metric`] | one metric, whoever reads it |
 //! | [`exposition`] | all of it as Prometheus reads it |
 
@@ -25,6 +26,7 @@ pub mod endpoint;
 pub mod exposition;
 pub mod health;
 pub mod histogram;
+pub mod machine;
 pub mod metric;
 pub mod remembered;
 pub mod series;

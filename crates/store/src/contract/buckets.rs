@@ -11,7 +11,7 @@ use crate::{Happened, MAX_TALLIES_ADDED, Scope, Tally, Width};
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// When the first minute after the stories' beginning begins, and a quarter of an hour with it.
-const WHOLE: u64 = 400 * SECOND;
+const WHOLE: u64 = 100 * SECOND;
 
 /// A tally all of whose numbers differ.
 fn tally(attempts: u64) -> Tally {

@@ -183,13 +183,6 @@ macro_rules! every_case {
                 those_retrying_for_long_are_counted
                 notices_are_read_from_where_one_stopped
             }
-            alerting {
-                an_alert_is_raised_once_and_resolved_once
-                alerts_are_about_what_is_there
-                alerts_are_found_by_all_that_is_known_of_them
-                a_later_tenant_sees_no_alert_of_an_earlier
-                resolved_alerts_are_kept_for_long_and_removed_in_small_steps
-            }
             buckets {
                 what_happened_is_added_up_and_is_there_after_a_restart
                 many_things_happen_at_once
@@ -197,6 +190,13 @@ macro_rules! every_case {
                 a_later_tenant_sees_nothing_of_what_happened_before
                 old_buckets_go_in_small_steps
                 the_worst_come_first
+            }
+            alerting {
+                an_alert_is_raised_once_and_resolved_once
+                alerts_are_about_what_is_there
+                alerts_are_found_by_all_that_is_known_of_them
+                a_later_tenant_sees_no_alert_of_an_earlier
+                resolved_alerts_are_kept_for_long_and_removed_in_small_steps
             }
             tidying {
                 what_is_unfinished_stays

@@ -2,8 +2,8 @@
 //!
 //! A step looks at the next few events in the order of their keys and removes those that are old enough,
 //! with everything that hangs on them. The last step of a round removes replays that ended as long ago.
-//! What has not ended is never touched, however old it is. Each step also removes a few passes, figures, alerts and entries
-//! of the audit whose time is up.
+//! What has not ended is never touched, however old it is. Each step also removes a few passes, figures,
+//! entries of the audit and alerts whose time is up.
 
 use posthaste_core::time::{Span, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -75,10 +75,10 @@ pub(super) fn step(
     let entries = audit::tidy(conn, now, retention.step)?;
     let alerts = alerts::tidy(conn, now, retention.step)?;
     let figures = buckets::tidy(conn, now, retention.step)?;
-    let most = [passes, entries, alerts, figures].into_iter().max();
+    let gone = passes.max(entries).max(alerts).max(figures);
     Ok(Tidied {
         events: removed,
-        more: more || (retention.step > 0 && most == Some(retention.step)),
+        more: more || (retention.step > 0 && gone == retention.step),
     })
 }
 

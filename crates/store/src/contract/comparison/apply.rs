@@ -250,15 +250,6 @@ impl Side<'_> {
                 }
                 self.tell(&told)
             }
-            Operation::Happen {
-                now,
-                tenant,
-                endpoint,
-                count,
-            } => {
-                let happened = happened(now, tenant, endpoint, count);
-                self.tell(&store.add_figures(happened).await)
-            }
             Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
             Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
@@ -337,11 +328,14 @@ impl Side<'_> {
         }
         let settled = Record::Attempt(Box::new(settled));
         let written = record(&*self.store, now, settled, detail()).await;
+        let endpoint = before.facts().endpoint;
+        let tenant = owner.as_ref().map_or(TENANTS[0], |(tenant, _)| tenant);
+        let happened = happened(now, tenant, endpoint, code.into());
+        self.store.add_figures(happened).await.expect("it is added");
         let found = match owner {
             Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
             None => Ok(None),
         };
-        let endpoint = before.facts().endpoint;
         self.tell(&(
             written,
             found,
@@ -544,7 +538,7 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
     }
 }
 
-/// To everything, to a tenant and to an endpoint, whether that is its or not.
+/// To everything, to a tenant and to an endpoint.
 fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<Happened> {
     let tally = Tally {
         attempts: count,

@@ -195,12 +195,6 @@ pub(super) enum Operation {
         until: Option<Timestamp>,
         limit: usize,
     },
-    Happen {
-        now: Timestamp,
-        tenant: &'static str,
-        endpoint: EndpointId,
-        count: u64,
-    },
     Outbox(Telling),
     Reopen,
 }
@@ -560,13 +554,7 @@ impl Script {
             (92, _) => Operation::Reopen,
             (93..=94, _) => self.on_the_audit(),
             (95, _) => self.on_an_alert(),
-            (96, _) => Operation::Happen {
-                now: self.tick(),
-                tenant: self.tenant(),
-                endpoint: self.endpoint(),
-                count: self.dice.between(1, 1_000_000),
-            },
-            (97, _) => Operation::Outbox(self.on_the_outbox()),
+            (96..=97, _) => Operation::Outbox(self.on_the_outbox()),
             (_, _) => self.accept(),
         }
     }

@@ -15,10 +15,11 @@ const ENOUGH: usize = 100_000;
 
 impl Side<'_> {
     /// All of it as text, a thing to a line. The dice say how long pages are.
-    pub(super) async fn view(&mut self, mut dice: Dice) -> String {
+    pub(super) async fn view(&mut self, mut dice: Dice, keeps_figures: bool) -> String {
         let mut view = String::new();
         let mut put = |text: String| writeln!(view, "{text}").expect("memory");
         let mut limit = || dice.between(1, 40) as usize;
+        let mut scopes = vec![Scope::Everything];
         put(self.tell(&all(limit(), |page| self.store.tenants(page)).await));
         let mut work = self.store.unfinished_work().await.expect("it reads");
         work.sort();
@@ -28,9 +29,8 @@ impl Side<'_> {
             let row = self.store.endpoint(endpoint).await;
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
             put(self.tell(&self.store.whose(Named::Endpoint(endpoint)).await));
-            put(self.figures(Scope::Endpoint(endpoint)).await);
+            scopes.push(Scope::Endpoint(endpoint));
         }
-        put(self.figures(Scope::Everything).await);
         put(self.tell(&self.store.troubled(None, limit()).await));
         let running = self.store.running_replays().await.expect("it reads");
         put(self.tell_sorted(&running));
@@ -44,7 +44,7 @@ impl Side<'_> {
             let name = || id(tenant);
             put(format!("of {tenant}"));
             put(self.tell(&self.store.tenant(name()).await));
-            put(self.figures(Scope::Tenant(name())).await);
+            scopes.push(Scope::Tenant(name()));
             let keys = all(limit(), |page| self.store.keys(Some(name()), page)).await;
             put(self.tell(&keys));
             let endpoints = all(limit(), |page| self.store.endpoints(name(), page)).await;
@@ -86,6 +86,9 @@ impl Side<'_> {
                 let found = self.deliveries(tenant, &search, limit()).await;
                 put(self.tell_sorted(&found));
             }
+        }
+        for scope in scopes.into_iter().filter(|_| keeps_figures) {
+            put(self.figures(scope).await);
         }
         view
     }
