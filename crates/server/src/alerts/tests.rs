@@ -3,6 +3,7 @@
 mod endpoints;
 mod figures;
 mod machine;
+mod runbook;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
