@@ -22,8 +22,10 @@ use tokio::time::timeout;
 use super::readings::{OF_TALLIES, buckets, of_tally};
 use super::settings::{AlertSettings, SLOW_WRITES};
 use super::{hearing, room, words};
+use crate::chance;
 use crate::clock::Clock;
 use crate::observe::machine;
+use crate::queue_age::queue_age;
 use crate::switchboard::Switchboard;
 
 /// So many tenants and endpoints are looked at that fail, those first that fail most.
@@ -66,7 +68,17 @@ type Readings = Vec<(AlertName, Scope, Seen)>;
 
 impl Watch {
     /// One that knows of nothing yet.
-    pub fn new(
+    pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> Watch {
+        let (asked, at) = (store.clone(), clock.clone());
+        let queue_age: QueueAge = Box::new(move || {
+            let (store, now) = (asked.clone(), at.wall());
+            Box::pin(async move { queue_age(&*store, now).await.ok() })
+        });
+        Watch::with(store, clock, settings, queue_age, chance::seed())
+    }
+
+    /// One that is told how old the queue is, and has these dice.
+    pub(super) fn with(
         store: Arc<dyn Store>,
         clock: Clock,
         settings: AlertSettings,

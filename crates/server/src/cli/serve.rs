@@ -107,6 +107,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         retention: config.retention,
         alerts: config.alerts.clone(),
         grace: duration(config.grace),
+        otlp: config.otlp.clone(),
     })
 }
 

@@ -20,4 +20,6 @@ mod signed;
 mod start;
 mod stop;
 mod support;
+mod telemetry;
 mod tour;
+mod trace;

@@ -90,6 +90,8 @@ async fn a_store_that_fills_up_is_told_once() {
 async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
     let mut world = World::new().await;
     let name = AlertName::NoticesStuck;
+    world.settings.bounds.insert(name, name.bound());
+    world.restart();
     let happened = Happened {
         scope: EVERYTHING,
         at: world.now(),
