@@ -26,7 +26,7 @@ use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
-use posthaste_store::{OpenError, Store, StoreError, StoreSettings};
+use posthaste_store::{OpenError, Retention, Store, StoreError, StoreSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -81,7 +81,7 @@ pub struct NodeSettings {
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
     /// How long what is finished is kept.
-    pub retention: Span,
+    pub retention: Retention,
     /// When somebody is to be told that something is wrong.
     pub alerts: AlertSettings,
     /// How long to wait for what is in flight when stopping.

@@ -97,6 +97,10 @@ pub struct Config {
     pub retry_policy_written: Value,
     /// How long what is finished is kept, where the tenant's limits do not say.
     pub retention: Span,
+    /// How long what events carry is kept, if less long than the rest.
+    pub payload_retention: Option<Span>,
+    /// How long all attempts of a delivery but the last are kept, if less long than the rest.
+    pub attempt_retention: Option<Span>,
     /// How long a stop waits for what is in flight.
     pub grace: Span,
     /// What a caller of the API may ask of the server.
@@ -241,6 +245,8 @@ impl Default for Config {
             retry_policy: RetryPolicy::default(),
             retry_policy_written: json!({"preset": Preset::Recommended.name()}),
             retention: Span::from_days(30),
+            payload_retention: None,
+            attempt_retention: None,
             grace: Span::from_secs(25),
             limits: RequestLimits::default(),
             tenant_limits: TenantLimits::default(),

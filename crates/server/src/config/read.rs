@@ -99,6 +99,12 @@ impl Config {
         }
         let retention = fields.span("retention", Span::from_secs(1), MAX_SPAN);
         set(&mut self.retention, retention);
+        for (name, setting) in [
+            ("payload_retention", &mut self.payload_retention),
+            ("attempt_retention", &mut self.attempt_retention),
+        ] {
+            *setting = fields.span(name, Span::from_secs(1), MAX_SPAN).or(*setting);
+        }
         set(&mut self.grace, fields.span("grace", Span::ZERO, MAX_GRACE));
         if let Some(section) = fields.object("limits") {
             read_limits(&mut self.limits, section);

@@ -72,6 +72,8 @@ pub const SETTINGS: &[Setting] = &[
     plain("egress_proxy_resolves", Truth),
     plain("retry_policy", Policy),
     flagged("retention", Text),
+    plain("payload_retention", Text),
+    plain("attempt_retention", Text),
     flagged("grace", Text),
     plain("public_url", Text),
     plain("limits.body_bytes", Count),

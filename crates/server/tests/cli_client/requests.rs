@@ -19,9 +19,9 @@ const LINES: &[(&str, &str, &str)] = &[
         r#"{"id":"acme","name":"Acme"}"#,
     ),
     (
-        "tenants create --name A --endpoints 5 --events-per-second 6 --events-per-month 7 --payload-bytes 8 --max-attempts 9 --retention 30d --retry-policy swift",
+        "tenants create --name A --endpoints 5 --events-per-second 6 --events-per-month 7 --payload-bytes 8 --max-attempts 9 --retention 30d --payload-retention 7d --attempt-retention 2d --retry-policy swift",
         "POST /v1/tenants",
-        r#"{"name":"A","default_retry_policy":{"preset":"swift"},"limits":{"endpoints":5,"events_per_second":6,"events_per_month":7,"payload_bytes":8,"max_attempts":9,"retention":"30d"}}"#,
+        r#"{"name":"A","default_retry_policy":{"preset":"swift"},"limits":{"endpoints":5,"events_per_second":6,"events_per_month":7,"payload_bytes":8,"max_attempts":9,"retention":"30d","payload_retention":"7d","attempt_retention":"2d"}}"#,
     ),
     (
         "tenants update acme --name B",

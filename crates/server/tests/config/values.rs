@@ -59,6 +59,8 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
         ],
     ),
     ("retention", ["1d", "2d", "3d"]),
+    ("payload_retention", ["1d", "2d", "3d"]),
+    ("attempt_retention", ["1d", "2d", "3d"]),
     ("grace", ["0s", "2s", "3s"]),
     (
         "public_url",

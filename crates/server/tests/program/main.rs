@@ -15,6 +15,7 @@ mod life;
 mod notices;
 mod own;
 mod proxy;
+mod retention;
 mod secured;
 mod signed;
 mod start;

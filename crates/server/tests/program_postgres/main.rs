@@ -20,6 +20,8 @@ mod kill;
 mod life;
 #[path = "../program/notices.rs"]
 mod notices;
+#[path = "../program/retention.rs"]
+mod retention;
 #[path = "../program/signed.rs"]
 mod signed;
 #[path = "../program/stop.rs"]
