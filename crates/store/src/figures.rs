@@ -1,5 +1,7 @@
 //! What happened, by time.
 
+use std::collections::BTreeMap;
+
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +84,19 @@ impl Width {
     pub fn begin(self, at: Timestamp) -> Timestamp {
         Timestamp(at.0 - at.0 % self.bucket().as_millis())
     }
+
+    /// Buckets that begin before this have been kept for long enough.
+    pub(crate) fn first_kept(self, now: Timestamp) -> Timestamp {
+        Timestamp(now.0.saturating_sub(self.kept().as_millis()))
+    }
+
+    /// How it is stored.
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Width::Minute => 0,
+            Width::Quarter => 1,
+        }
+    }
 }
 
 /// What happened to something at some time.
@@ -95,10 +110,79 @@ pub struct Happened {
     pub tally: Tally,
 }
 
-/// Keeps what happened in buckets of time.
+/// Adds up what happened by bucket and scope, for every width. In this order rows are written, so that nodes that do
+/// it at once wait for one another and never in a circle.
+///
+/// # Panics
+/// If it is more than one call may add.
+pub(crate) fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(Width, Timestamp, Scope), Tally> {
+    assert!(happened.len() <= MAX_TALLIES_ADDED, "added piece by piece");
+    let mut buckets: BTreeMap<(Width, Timestamp, Scope), Tally> = BTreeMap::new();
+    for it in happened {
+        for width in Width::ALL {
+            let bucket = (width, width.begin(it.at), it.scope.clone());
+            buckets.entry(bucket).or_default().add(&it.tally);
+        }
+    }
+    buckets
+}
+
+/// A number as it is stored: far from where sums of sums would overflow.
+pub(crate) fn stored(count: u64) -> i64 {
+    const MOST: u64 = 1 << 53;
+    count.min(MOST) as i64
+}
+
+impl Tally {
+    /// How many columns it takes.
+    pub(crate) const COLUMNS: usize = 8;
+
+    /// Its numbers, in the order of their columns: the last one is a maximum, all others are sums.
+    pub(crate) fn columns(&self) -> [i64; Tally::COLUMNS] {
+        [
+            self.attempts,
+            self.retries,
+            self.second_attempts,
+            self.second_successes,
+            self.succeeded,
+            self.failed,
+            self.latency_micros,
+            self.slowest_micros,
+        ]
+        .map(stored)
+    }
+
+    /// The tally with these columns.
+    pub(crate) fn from_columns(columns: [i64; Tally::COLUMNS]) -> Tally {
+        let [
+            attempts,
+            retries,
+            second_attempts,
+            second_successes,
+            succeeded,
+            failed,
+            latency_micros,
+            slowest_micros,
+        ] = columns.map(|count| count.max(0) as u64);
+        Tally {
+            attempts,
+            retries,
+            second_attempts,
+            second_successes,
+            succeeded,
+            failed,
+            latency_micros,
+            slowest_micros,
+        }
+    }
+}
+
+/// Keeps what happened in buckets of time, and lets go of them with [`tidy`](crate::Store::tidy).
+///
+/// What happened to a tenant that is gone, or to an endpoint that is deleted, is nobody's: it is neither added nor
+/// found, and a later tenant of the same id sees nothing of it. What they did stays part of everything.
 pub trait Figures {
-    /// Adds what happened to its buckets of every width, at most [`MAX_TALLIES_ADDED`] at once. What happened to a
-    /// tenant that is gone, or to an endpoint that nobody knows, is passed over.
+    /// Adds what happened to its buckets of every width, at most [`MAX_TALLIES_ADDED`] at once.
     fn add_figures(&self, happened: Vec<Happened>) -> Answer<()>;
 
     /// The buckets of a scope in which something happened and that begin at `since` or later, the oldest first, each
@@ -111,7 +195,8 @@ pub trait Figures {
     ) -> Answer<Vec<(Timestamp, Tally)>>;
 
     /// The scopes in which something was tried again or given up in buckets that begin at `since` or later, with all
-    /// that happened to each in them; at most `limit`, those first in which most was.
+    /// that happened to each in them; at most `limit`, those first in which most was. Costs a look at each bucket in
+    /// which something went wrong, and none at the others.
     fn failing_figures(
         &self,
         width: Width,

@@ -15,7 +15,7 @@ use posthaste_core::time::Timestamp;
 use crate::{
     Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Endpoint,
-    EndpointRow, EventFilter, Ingest, Insertion, KeyHash, Named, NewEvent, Outbox, Page,
+    EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent, Outbox, Page,
     PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
     StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
 };
@@ -53,7 +53,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    the opening.
 ///
 /// Tenants are apart: where a method takes a tenant, what belongs to another does not exist for it.
-pub trait Store: Alerts + Outbox + Send + Sync {
+pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Tenants and keys.
 
     /// Adds a tenant. Its revision is stored as 0.
@@ -320,8 +320,8 @@ pub trait Store: Alerts + Outbox + Send + Sync {
         limit: usize,
     ) -> Answer<u64>;
 
-    /// Removes events and replays that have been finished for long enough, passes whose time is up, entries of the
-    /// audit older than [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before
+    /// Removes events and replays that have been finished for long enough, passes whose time is up, figures that were
+    /// kept for [long enough](crate::Width::kept), entries of the audit older than [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before
     /// [`ALERTS_KEPT`](crate::ALERTS_KEPT): one small step. Steps go round through all that is stored.
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
 

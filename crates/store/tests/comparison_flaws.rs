@@ -47,6 +47,7 @@ enum Flaw {
     KeepsRevokedKeys,
     ChangesWhatIsComplete,
     ShowsOthersAudit,
+    CountsWholeHours,
     ShowsOthersAlerts,
     NeverResolves,
     ForgetsAtARestart,
@@ -82,6 +83,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::KeepsRevokedKeys,
     Flaw::ChangesWhatIsComplete,
     Flaw::ShowsOthersAudit,
+    Flaw::CountsWholeHours,
     Flaw::ShowsOthersAlerts,
     Flaw::NeverResolves,
     Flaw::ForgetsAtARestart,
@@ -168,6 +170,20 @@ macro_rules! right {
             self.inner.$name($($arg),*)
         })*
     };
+}
+
+impl Figures for Flawed {
+    fn add_figures(&self, mut happened: Vec<Happened>) -> Answer<()> {
+        if self.has(Flaw::CountsWholeHours) {
+            happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
+        }
+        self.inner.add_figures(happened)
+    }
+
+    right! {
+        figures(scope: Scope, width: Width, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
+        failing_figures(width: Width, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
+    }
 }
 
 impl Outbox for Flawed {

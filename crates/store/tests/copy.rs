@@ -313,6 +313,10 @@ impl Carried {
 }
 
 impl Harness for Carried {
+    fn keeps_figures(&self) -> bool {
+        false
+    }
+
     fn open(&self, store: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
         let path = self.directory.path().join("posthaste.db");
         let opened = self.opened.fetch_add(1, Ordering::SeqCst);

@@ -10,6 +10,11 @@ pub trait Harness: Send + Sync {
     /// Opens it: empty the first time, and after that as it was left. What was opened before has been
     /// closed.
     fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store>;
+
+    /// Whether figures are as they were left, too. Those that are carried to another store are not.
+    fn keeps_figures(&self) -> bool {
+        true
+    }
 }
 
 /// Keeps what was handed over.

@@ -15,6 +15,7 @@ mod harness;
 mod accepting;
 mod alerting;
 mod audit;
+mod buckets;
 mod burying;
 mod endpoints;
 mod fetching;
@@ -181,6 +182,14 @@ macro_rules! every_case {
                 counts_are_what_a_recount_says
                 those_retrying_for_long_are_counted
                 notices_are_read_from_where_one_stopped
+            }
+            buckets {
+                what_happened_is_added_up_and_is_there_after_a_restart
+                many_things_happen_at_once
+                scopes_are_apart
+                a_later_tenant_sees_nothing_of_what_happened_before
+                old_buckets_go_in_small_steps
+                the_worst_come_first
             }
             alerting {
                 an_alert_is_raised_once_and_resolved_once

@@ -5,8 +5,8 @@
 //! - **Everything, as it was.** Tenants, keys, endpoints with standing and health, events with their payloads,
 //!   idempotency keys, deliveries of every state with their attempts, replays, notices, letters, the audit, alerts. Ids,
 //!   times and revisions are kept;
-//!   secrets stay sealed as they were. Only passes stay behind: people sign in again, and links into the portal are made
-//!   anew in a moment.
+//!   secrets stay sealed as they were. Only passes and figures stay behind: people sign in again, links into the portal
+//!   are made anew in a moment, and figures would be over in a day.
 //! - **Nobody in between.** The file is locked and only read; the database is kept from nodes until all of it is there.
 //! - **Takes up where it was interrupted.** Rows and the mark of how far they reach are committed together. What was begun
 //!   from another file, or from this one before it changed, is not gone on with.

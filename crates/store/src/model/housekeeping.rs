@@ -62,9 +62,10 @@ impl Tables {
         }
         let people = self.tidy_people(now, retention.step);
         let alerts = self.tidy_alerts(now, retention.step);
+        let figures = self.tidy_figures(now, retention.step);
         Tidied {
             events: old.len(),
-            more: more || people || alerts,
+            more: more || people || alerts || figures,
         }
     }
 

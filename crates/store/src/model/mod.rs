@@ -7,6 +7,7 @@
 //! Where the contract leaves a choice, the model takes one, and says so where it does.
 
 mod alerts;
+mod buckets;
 mod dead;
 mod deliveries;
 mod directory;

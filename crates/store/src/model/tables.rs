@@ -16,7 +16,7 @@ use crate::failures::Failures;
 use crate::outbox::KeptLetter;
 use crate::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
-    Page, PageRequest, Pass, Replay, StoreSettings, Tenant,
+    Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };
 
 /// Tells a tenant from an earlier one of the same id.
@@ -85,6 +85,14 @@ pub(super) struct AuditRow {
     pub(super) entry: AuditEntry,
 }
 
+/// What something is about, told from an earlier tenant of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whole {
+    Everything,
+    Tenant(Owner),
+    Endpoint(EndpointId),
+}
+
 #[derive(Debug)]
 pub(super) struct AlertRow {
     /// Whose it is, unless it is about everything.
@@ -108,6 +116,7 @@ pub(super) struct Tables {
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
+    pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
     pub(super) last_notice: u64,
     /// People have been told of notices up to this number.
     pub(super) told: u64,
@@ -135,6 +144,7 @@ impl Tables {
             replays: BTreeMap::new(),
             alerts: BTreeMap::new(),
             notices: Vec::new(),
+            figures: BTreeMap::new(),
             last_notice: 0,
             told: 0,
             failures: Failures::default(),

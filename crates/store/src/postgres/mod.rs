@@ -24,6 +24,7 @@ mod accept;
 mod alerts;
 mod audit;
 mod bell;
+mod buckets;
 mod changelog;
 mod changes;
 mod columns;

@@ -16,7 +16,7 @@ use super::link::Link;
 use super::partitions::Day;
 use super::scene::Scene;
 use super::schema::meta;
-use super::{alerts, audit, passes, tidy_days};
+use super::{alerts, audit, buckets, passes, tidy_days};
 use crate::{Limits, Retention, Tidied};
 
 /// An event that a step looks at.
@@ -70,12 +70,13 @@ pub(super) async fn step(
     })
 }
 
-/// Removes a few passes, entries of the audit and alerts whose time is up, and says whether there may be more.
+/// Removes a few passes, figures, entries of the audit and alerts whose time is up, and says whether there may be more.
 pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<bool, Fault> {
     let passes = passes::tidy(link, now, step).await?;
     let entries = audit::tidy(link, now, step).await?;
     let alerts = alerts::tidy(link, now, step).await?;
-    Ok(step > 0 && passes.max(entries).max(alerts) == step)
+    let figures = buckets::tidy(link, now, step).await?;
+    Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
 }
 
 async fn look_at(link: &Link, above: u128, below: u128, count: usize) -> Result<Vec<Old>, Fault> {

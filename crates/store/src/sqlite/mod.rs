@@ -15,6 +15,7 @@ mod accept;
 mod alerts;
 mod audit;
 mod backup;
+mod buckets;
 mod checkpoint;
 mod codes;
 mod counts;

@@ -2,8 +2,8 @@
 //!
 //! A step looks at the next few events in the order of their keys and removes those that are old enough,
 //! with everything that hangs on them. The last step of a round removes replays that ended as long ago.
-//! What has not ended is never touched, however old it is. Each step also removes a few passes, entries of the
-//! audit and alerts whose time is up.
+//! What has not ended is never touched, however old it is. Each step also removes a few passes, figures,
+//! entries of the audit and alerts whose time is up.
 
 use posthaste_core::time::{Span, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -15,7 +15,7 @@ use super::group::{Scene, set_number};
 use super::keys::{Key, at, key_of, most};
 use super::rows::{endpoint_id, from_json};
 use super::schema::meta;
-use super::{alerts, audit, passes};
+use super::{alerts, audit, buckets, passes};
 use crate::{Limits, Retention, Tidied};
 
 /// An event that a step looks at.
@@ -74,9 +74,11 @@ pub(super) fn step(
     let passes = passes::tidy(conn, now, retention.step)?;
     let entries = audit::tidy(conn, now, retention.step)?;
     let alerts = alerts::tidy(conn, now, retention.step)?;
+    let figures = buckets::tidy(conn, now, retention.step)?;
+    let gone = passes.max(entries).max(alerts).max(figures);
     Ok(Tidied {
         events: removed,
-        more: more || (retention.step > 0 && passes.max(entries).max(alerts) == retention.step),
+        more: more || (retention.step > 0 && gone == retention.step),
     })
 }
 

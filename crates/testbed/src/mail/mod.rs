@@ -54,6 +54,8 @@ pub enum MailStep {
     Data,
     /// The letter has been read.
     Letter,
+    /// QUIT.
+    Quit,
 }
 
 impl MailStep {
@@ -66,6 +68,7 @@ impl MailStep {
             MailStep::Recipient => "recipient",
             MailStep::Data => "data",
             MailStep::Letter => "letter",
+            MailStep::Quit => "quit",
         }
     }
 }
@@ -318,15 +321,18 @@ impl MailServer {
         })
     }
 
-    /// Waits until a step was reached so often at which it refuses or hangs.
+    /// How often a step was reached at which it refuses or hangs.
+    pub fn times_reached(&self, step: MailStep) -> usize {
+        let reached = self.told.reached.lock().unwrap();
+        reached.iter().filter(|name| *name == step.name()).count()
+    }
+
+    /// Waits until such a step was reached so often.
     pub async fn reached(&self, step: MailStep, wanted: usize) {
-        let count = || {
-            let reached = self.told.reached.lock().unwrap();
-            reached.iter().filter(|name| *name == step.name()).count()
-        };
-        let found = self.await_news(|| (count() >= wanted).then_some(()));
+        let found = self.await_news(|| (self.times_reached(step) >= wanted).then_some(()));
         let found = found.await;
-        assert!(found.is_some(), "{step:?} was reached {} times", count());
+        let count = self.times_reached(step);
+        assert!(found.is_some(), "{step:?} was reached {count} times");
     }
 
     /// Waits for something; nothing if that takes too long.

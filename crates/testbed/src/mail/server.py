@@ -67,6 +67,10 @@ class Server(SMTP):
         if not await self.mood.at("data", self):
             await super().smtp_DATA(arg)
 
+    async def smtp_QUIT(self, arg):
+        if not await self.mood.at("quit", self):
+            await super().smtp_QUIT(arg)
+
 
 class Letterbox:
     def __init__(self, mood):
@@ -89,7 +93,7 @@ class Letterbox:
                 "user": known.login.decode() if known else None,
                 "headers": [[name, str(value)] for name, value in letter.items()],
                 "text": letter.get_content(),
-                "raw": envelope.content.decode("ascii"),
+                "raw": envelope.content.decode("utf-8"),
             }
         )
         return "250 2.0.0 kept"

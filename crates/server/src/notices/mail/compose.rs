@@ -11,12 +11,15 @@ use lettre::message::{Mailbox, MessageBuilder};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Letter, LetterLine};
 use ring::digest::{SHA256, digest};
+use serde_json::Value;
 
 use super::address::{self, NoAddress, Sender};
 use super::words::{Matter, about, clean, grouped, happened};
 
 /// The longest subject that is still read.
 const MAX_SUBJECT_CHARS: usize = 140;
+/// The longest id that a link leads to.
+const MAX_ID_BYTES: usize = 200;
 /// So many bytes of a hash tell letters apart.
 const ID_BYTES: usize = 16;
 
@@ -186,7 +189,7 @@ impl Group<'_> {
         let line = self.lines[0];
         let plain = |text: &&str| {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            !text.is_empty() && text.bytes().all(allowed)
+            (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(allowed)
         };
         let tenant = line.tenant.as_deref().filter(plain);
         let endpoint = line.endpoint.as_deref().filter(plain);
@@ -195,9 +198,15 @@ impl Group<'_> {
         };
         let home = format!("{page}/dashboard/t/{tenant}");
         let mut links = vec![format!("{home}/endpoints/{endpoint}")];
-        let failed = |line: &&LetterLine| Matter::of(line) == Matter::DeliveryFailed;
-        if self.lines.iter().any(failed) {
+        let failed = |line: &&&LetterLine| Matter::of(line) == Matter::DeliveryFailed;
+        if let Some(last) = self.lines.iter().rfind(failed) {
             links.push(format!("{home}/dead-letters?endpoint={endpoint}"));
+            let example = last.detail.get("delivery_id").and_then(Value::as_str);
+            links.extend(
+                example
+                    .filter(plain)
+                    .map(|delivery| format!("{home}/deliveries/{delivery}")),
+            );
         }
         links
     }
@@ -226,7 +235,7 @@ fn moment(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const PAGE: &str = "https://hooks.example.com";
 
@@ -265,7 +274,8 @@ mod tests {
 
     #[test]
     fn a_thousand_dead_letters_are_one_sentence() {
-        let detail = json!({"count": 1_000, "kinds": {"timeout": 1_000}});
+        let detail =
+            json!({"count": 1_000, "error_kinds": {"timeout": 1_000}, "delivery_id": "dlv_1"});
         let told = wording(
             &letter(vec![line("delivery.failed", "ep1", detail)]),
             Some(PAGE),
@@ -277,7 +287,8 @@ mod tests {
             format!(
                 "{first} (timeout 1,000).\n  \
                  {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
-                 {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n\n\
+                 {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
+                 {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
                  All alerts: {PAGE}/dashboard/alerts\n\n\
                  -- \nposthaste wrote this to ops@example.com, who owns an endpoint (its owner_email) or runs the \
                  server (mail.to).\n"
@@ -311,7 +322,7 @@ mod tests {
         assert!(lines[2].contains("ep1.example.com"), "{lines:#?}");
         assert_eq!(lines[4], "What happened, in order:");
         assert!(
-            lines[5].starts_with("  2026-11-05 16:24:05 UTC  Endpoint https://ep1"),
+            lines[5].starts_with("  2026-11-05 19:04:05 UTC  Endpoint https://ep1"),
             "{}",
             lines[5]
         );
@@ -326,7 +337,7 @@ mod tests {
         for wanted in [
             "From: posthaste <posthaste@example.com>",
             "To: ops@example.com",
-            "Date: Thu, 05 Nov 2026 16:24:05 +0000",
+            "Date: Thu, 05 Nov 2026 19:04:05 +0000",
             "Auto-Submitted: auto-generated",
             "X-Auto-Response-Suppress: All",
             "List-Id: <notices.posthaste.example.com>",

@@ -115,47 +115,53 @@ fn again(count: usize) -> String {
 /// How many deliveries failed, and of what, over all these notices.
 fn failed(lines: &[&LetterLine]) -> String {
     let mut count: u64 = 0;
-    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    // Of each reason and each kind of error how many.
+    let mut tables: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for line in lines {
         let own = line.detail.get("count").and_then(Value::as_u64);
         count = count.saturating_add(own.unwrap_or(1));
-        // How many of each kind, whatever the list is called.
-        let members = line
-            .detail
-            .as_object()
-            .into_iter()
-            .flat_map(|all| all.values());
-        let tables = members.filter_map(Value::as_object);
-        for (kind, value) in tables.flat_map(|table| table.iter()) {
-            if let Some(own) = value.as_u64() {
-                let sum = kinds.entry(word(kind)).or_default();
-                *sum = sum.saturating_add(own);
+        for (name, table) in line.detail.as_object().into_iter().flatten() {
+            for (kind, own) in table.as_object().into_iter().flatten() {
+                let sums = tables.entry(name).or_default();
+                let sum = sums.entry(kind).or_default();
+                *sum = sum.saturating_add(own.as_u64().unwrap_or(0));
             }
         }
     }
-    let mut kinds: Vec<(String, u64)> = kinds.into_iter().collect();
-    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let kinds: Vec<String> = kinds
-        .into_iter()
-        .map(|(kind, count)| format!("{kind} {}", grouped(count)))
-        .collect();
     let what = match count {
         1 => "1 delivery failed".to_owned(),
         count => format!("{} deliveries failed", grouped(count)),
     };
-    format!("{what}{}", listed(&kinds))
+    let tables = tables.into_values().take(MAX_DETAILS).map(|table| {
+        let mut kinds: Vec<(&str, u64)> = table.into_iter().collect();
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let kinds = kinds
+            .into_iter()
+            .map(|(kind, count)| format!("{} {}", word(kind), grouped(count)));
+        shortened(&kinds.collect::<Vec<_>>())
+    });
+    let tables: Vec<String> = tables.collect();
+    match tables.is_empty() {
+        true => what,
+        false => format!("{what} ({})", tables.join("; ")),
+    }
 }
 
 /// ` (this, that)`, or nothing.
 fn listed(items: &[String]) -> String {
-    if items.is_empty() {
-        return String::new();
+    match items.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", shortened(items)),
     }
+}
+
+/// The first few, and how many more there are.
+fn shortened(items: &[String]) -> String {
     let more = items.len().saturating_sub(MAX_DETAILS);
     let shown = items[..items.len() - more].join(", ");
     match more {
-        0 => format!(" ({shown})"),
-        more => format!(" ({shown}, and {more} more)"),
+        0 => shown,
+        more => format!("{shown}, and {more} more"),
     }
 }
 
@@ -184,8 +190,7 @@ fn alert_name(line: &LetterLine) -> Option<String> {
     if !line.name.starts_with("alert.") {
         return None;
     }
-    let alert = line.detail.get("alert").unwrap_or(&line.detail);
-    let name = alert.as_str().or_else(|| alert.get("name")?.as_str());
+    let name = line.detail.get("name").and_then(Value::as_str);
     Some(word(name.unwrap_or("unknown")))
 }
 
@@ -194,17 +199,10 @@ fn alert_words(line: &LetterLine) -> String {
     let meaning = alert_name(line)
         .and_then(|name| name.parse::<AlertName>().ok())
         .map_or_else(String::new, |name| format!(": {}", meaning(name)));
-    let alert = match line.detail.get("alert") {
-        Some(alert @ Value::Object(_)) => alert,
-        Some(_) | None => &line.detail,
-    };
-    let seen = match alert.get("detail") {
-        Some(detail @ Value::Object(_)) => detail,
-        Some(_) | None => alert,
-    };
+    let said_elsewhere = ["alert", "name", "notice", "raised_at"];
     format!(
         "{meaning}{}",
-        listed(&details(seen, &["alert", "id", "name"]))
+        listed(&details(&line.detail, &said_elsewhere))
     )
 }
 
@@ -370,8 +368,9 @@ mod tests {
             ),
             (
                 "delivery.failed",
-                json!({"count": 1_000, "kinds": {"timeout": 10, "status": 990}}),
-                "1,000 deliveries failed (status 990, timeout 10)",
+                json!({"count": 1_000, "reasons": {"exhausted": 1_000}, "error_kinds": {"timeout": 10, "http": 990},
+                       "delivery_id": "dlv_1"}),
+                "1,000 deliveries failed (http 990, timeout 10; exhausted 1,000)",
             ),
             ("delivery.failed", json!({}), "1 delivery failed"),
             (
@@ -386,23 +385,21 @@ mod tests {
 
     #[test]
     fn an_alert_says_what_is_wrong_with_what() {
-        let raised = json!({"name": "retry_ratio", "value": 0.23456, "limit": 0.2});
-        let words = "raised: too many attempts are repetitions (value 0.235, limit 0.2)";
-        let endpoint = "endpoint https://hooks.example.com/in of acme";
+        let raised = json!({"alert": "al_1", "name": "retry_ratio", "raised_at": "2026-11-15T03:04:05.678Z",
+                            "value": 0.23456, "threshold": 0.2, "window": "1h"});
         assert_eq!(
-            told("alert.raised", raised.clone()),
-            format!("Alert retry_ratio, {endpoint}: {words}")
-        );
-        let inside = json!({"alert": {"id": "al_1", "name": "retry_ratio", "detail": {"value": 0.23456, "limit": 0.2}}});
-        assert_eq!(
-            told("alert.raised", inside),
-            format!("Alert retry_ratio, {endpoint}: {words}")
+            told("alert.raised", raised),
+            "Alert retry_ratio, endpoint https://hooks.example.com/in of acme: raised: too many attempts are \
+             repetitions (value 0.235, threshold 0.2, window 1h)"
         );
         let everywhere = LetterLine {
             tenant: None,
             endpoint: None,
             endpoint_url: None,
-            ..line("alert.resolved", json!({"alert": "queue_age"}))
+            ..line(
+                "alert.resolved",
+                json!({"alert": "al_1", "name": "queue_age"}),
+            )
         };
         assert_eq!(about(&everywhere), "Alert queue_age");
         assert_eq!(happened(&[&everywhere]), "over");
@@ -417,13 +414,13 @@ mod tests {
         let failed = |count: u64| {
             line(
                 "delivery.failed",
-                json!({"count": count, "by": {"status": count}}),
+                json!({"count": count, "error_kinds": {"http": count}}),
             )
         };
         let (one, other) = (failed(999), failed(1));
         assert_eq!(
             happened(&[&one, &other]),
-            "1,000 deliveries failed (status 1,000)"
+            "1,000 deliveries failed (http 1,000)"
         );
         let tripped = line("endpoint.breaker_tripped", json!({}));
         let words = happened(&[&tripped, &tripped]);

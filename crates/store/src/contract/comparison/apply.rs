@@ -20,8 +20,8 @@ use crate::contract::given::{
 };
 use crate::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, Retried, Tenant, Tidied, Via,
+    Endpoint, Happened, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Tidied, Via,
 };
 
 /// Rounds of tidying that certainly look at everything.
@@ -328,11 +328,14 @@ impl Side<'_> {
         }
         let settled = Record::Attempt(Box::new(settled));
         let written = record(&*self.store, now, settled, detail()).await;
+        let endpoint = before.facts().endpoint;
+        let tenant = owner.as_ref().map_or(TENANTS[0], |(tenant, _)| tenant);
+        let happened = happened(now, tenant, endpoint, code.into());
+        self.store.add_figures(happened).await.expect("it is added");
         let found = match owner {
             Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
             None => Ok(None),
         };
-        let endpoint = before.facts().endpoint;
         self.tell(&(
             written,
             found,
@@ -533,6 +536,23 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
         resource: "/v1/tenants".to_owned(),
         outcome: None,
     }
+}
+
+/// To everything, to a tenant and to an endpoint.
+fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<Happened> {
+    let tally = Tally {
+        attempts: count,
+        retries: count / 3,
+        slowest_micros: count,
+        ..Tally::default()
+    };
+    let scopes = [
+        Scope::Everything,
+        Scope::Tenant(id(tenant)),
+        Scope::Endpoint(endpoint),
+    ];
+    let happened = scopes.map(|scope| Happened { scope, at, tally });
+    happened.into()
 }
 
 fn a_health((revision, tripped): (u64, bool)) -> Health {

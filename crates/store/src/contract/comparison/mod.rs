@@ -97,6 +97,7 @@ pub fn compare(seed: u64, engine: &dyn Harness) -> Result<(), Box<Difference>> {
 }
 
 async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(), Box<Difference>> {
+    let keeps_figures = engine.keeps_figures();
     let mut script = Script::new(Dice::seeded(seed));
     let mut model = Side::open(model, seed);
     let mut engine = Side::open(engine, seed + 1);
@@ -123,8 +124,8 @@ async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(),
         }
         if step % VIEW_EVERY == 0 || step == STEPS {
             let dice = script.dice.split();
-            let seen = model.view(dice.clone()).await;
-            let shown = engine.view(dice).await;
+            let seen = model.view(dice.clone(), keeps_figures).await;
+            let shown = engine.view(dice, keeps_figures).await;
             if seen != shown {
                 return Err(difference(seen, shown));
             }

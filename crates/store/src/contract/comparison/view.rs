@@ -7,18 +7,19 @@ use posthaste_core::id::EndpointId;
 
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
-use crate::contract::given::{all, id};
-use crate::{AlertFilter, AuditFilter, AuditOf, Named};
+use crate::contract::given::{all, at, id};
+use crate::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;
 
 impl Side<'_> {
     /// All of it as text, a thing to a line. The dice say how long pages are.
-    pub(super) async fn view(&mut self, mut dice: Dice) -> String {
+    pub(super) async fn view(&mut self, mut dice: Dice, keeps_figures: bool) -> String {
         let mut view = String::new();
         let mut put = |text: String| writeln!(view, "{text}").expect("memory");
         let mut limit = || dice.between(1, 40) as usize;
+        let mut scopes = vec![Scope::Everything];
         put(self.tell(&all(limit(), |page| self.store.tenants(page)).await));
         let mut work = self.store.unfinished_work().await.expect("it reads");
         work.sort();
@@ -28,6 +29,7 @@ impl Side<'_> {
             let row = self.store.endpoint(endpoint).await;
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
             put(self.tell(&self.store.whose(Named::Endpoint(endpoint)).await));
+            scopes.push(Scope::Endpoint(endpoint));
         }
         put(self.tell(&self.store.troubled(None, limit()).await));
         let running = self.store.running_replays().await.expect("it reads");
@@ -42,6 +44,7 @@ impl Side<'_> {
             let name = || id(tenant);
             put(format!("of {tenant}"));
             put(self.tell(&self.store.tenant(name()).await));
+            scopes.push(Scope::Tenant(name()));
             let keys = all(limit(), |page| self.store.keys(Some(name()), page)).await;
             put(self.tell(&keys));
             let endpoints = all(limit(), |page| self.store.endpoints(name(), page)).await;
@@ -84,6 +87,22 @@ impl Side<'_> {
                 put(self.tell_sorted(&found));
             }
         }
+        for scope in scopes.into_iter().filter(|_| keeps_figures) {
+            put(self.figures(scope).await);
+        }
         view
+    }
+
+    /// What happened to a scope, and whether it is among those in which something went wrong.
+    async fn figures(&self, scope: Scope) -> String {
+        let mut told = Vec::new();
+        for width in Width::ALL {
+            let buckets = self.store.figures(scope.clone(), width, at(0)).await;
+            let failing = self.store.failing_figures(width, at(0), ENOUGH).await;
+            let failing = failing.expect("it reads").into_iter();
+            let theirs: Vec<_> = failing.filter(|(it, _)| *it == scope).collect();
+            told.push((buckets, theirs));
+        }
+        self.tell(&told)
     }
 }

@@ -1,0 +1,44 @@
+//! What a document says about metrics.
+
+use posthaste_core::mistakes::Fields;
+
+use super::read::{read_truth, set};
+
+/// More series than Prometheus should keep of one target.
+const MAX_ENDPOINTS: u32 = 100_000;
+
+/// What is told to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricSettings {
+    /// Endpoints are told of one by one.
+    pub per_endpoint: bool,
+    /// So many at most.
+    pub endpoints: u32,
+}
+
+impl Default for MetricSettings {
+    fn default() -> MetricSettings {
+        MetricSettings {
+            per_endpoint: false,
+            endpoints: 1_000,
+        }
+    }
+}
+
+impl MetricSettings {
+    /// How many endpoints are told of one by one.
+    pub fn endpoints_told(&self) -> usize {
+        match self.per_endpoint {
+            true => self.endpoints as usize,
+            false => 0,
+        }
+    }
+}
+
+pub(super) fn read_metrics(settings: &mut MetricSettings, mut fields: Fields<'_, '_>) {
+    let per_endpoint = read_truth(&mut fields, "per_endpoint");
+    set(&mut settings.per_endpoint, per_endpoint);
+    let endpoints = fields.count("endpoints", 1, MAX_ENDPOINTS);
+    set(&mut settings.endpoints, endpoints);
+    fields.finish();
+}

@@ -1,0 +1,57 @@
+//! What the machine says of this process and of the disk below its store.
+
+use std::fs;
+use std::path::Path;
+
+/// What this process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Memory.
+    pub memory_bytes: u64,
+    /// Files and sockets that are open.
+    pub open_files: u64,
+}
+
+impl Process {
+    /// What this process uses, if the system tells.
+    pub fn read() -> Option<Process> {
+        let statm = fs::read_to_string("/proc/self/statm").ok()?;
+        let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+        let open_files = fs::read_dir("/proc/self/fd").ok()?.count();
+        Some(Process {
+            memory_bytes: pages.saturating_mul(rustix::param::page_size() as u64),
+            // Looking opens one.
+            open_files: (open_files as u64).saturating_sub(1),
+        })
+    }
+}
+
+/// The share of the file system below a file that is free for this process, if the system tells.
+pub fn free_ratio(path: &Path) -> Option<f64> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    // What is reserved for the administrator is no room.
+    let room = disk.f_blocks.checked_sub(disk.f_bfree)? + disk.f_bavail;
+    (room > 0).then(|| disk.f_bavail as f64 / room as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_tells() {
+        let process = Process::read().expect("Linux tells");
+        assert!(process.memory_bytes > 1 << 20, "{process:?}");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        let files: Vec<_> = (0..8)
+            .map(|number| fs::File::create(path.with_extension(number.to_string())))
+            .collect();
+        let more = Process::read().expect("Linux tells").open_files;
+        assert!(more >= process.open_files.max(8), "{more}");
+        drop(files);
+        let free = free_ratio(directory.path()).expect("Linux tells");
+        assert!((0.0..=1.0).contains(&free), "{free}");
+        assert_eq!(free_ratio(&path), None, "there is no such file");
+    }
+}

@@ -1,0 +1,187 @@
+//! The times over which figures are given, and what they are made of.
+//!
+//! A window is made of the store's buckets and of what nodes have seen since they last wrote. It reaches back at least
+//! as far as its name says, and at most one bucket further.
+
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{Tally, Width};
+
+/// The times over which figures are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// Five minutes.
+    FiveMinutes,
+    /// An hour.
+    Hour,
+    /// A day.
+    Day,
+}
+
+impl Window {
+    /// Every window, the shortest first.
+    pub const ALL: [Window; 3] = [Window::FiveMinutes, Window::Hour, Window::Day];
+
+    /// The window as the API writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Window::FiveMinutes => "5m",
+            Window::Hour => "1h",
+            Window::Day => "24h",
+        }
+    }
+
+    /// How long it is.
+    pub const fn length(self) -> Span {
+        match self {
+            Window::FiveMinutes => Span::from_mins(5),
+            Window::Hour => Span::from_hours(1),
+            Window::Day => Span::from_hours(24),
+        }
+    }
+
+    /// The buckets that it is made of.
+    pub const fn width(self) -> Width {
+        match self {
+            Window::FiveMinutes | Window::Hour => Width::Minute,
+            Window::Day => Width::Quarter,
+        }
+    }
+
+    /// When the first bucket of it begins: as many whole ones as it is long, and the one that is being filled.
+    pub fn first(self, now: Timestamp) -> Timestamp {
+        let newest = self.width().begin(now);
+        Timestamp(newest.0.saturating_sub(self.length().as_millis()))
+    }
+}
+
+/// What happened to a scope, as far as it was gathered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// The store's minutes.
+    pub minutes: Vec<(Timestamp, Tally)>,
+    /// The store's quarters of an hour, in which the same happened.
+    pub quarters: Vec<(Timestamp, Tally)>,
+    /// What nodes have not written yet, by minute. Some may be told of twice.
+    pub pending: Vec<(Timestamp, Tally)>,
+}
+
+impl Gathered {
+    /// What happened within a window that ends now. What lies ahead of now is of a clock that is a little ahead, and
+    /// counts.
+    pub fn over(&self, now: Timestamp, window: Window) -> Tally {
+        let (width, first) = (window.width(), window.first(now));
+        let stored = match width {
+            Width::Minute => &self.minutes,
+            Width::Quarter => &self.quarters,
+        };
+        let mut sum = Tally::default();
+        for (began, tally) in stored.iter().chain(&self.pending) {
+            if width.begin(*began) >= first {
+                sum.add(tally);
+            }
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn attempts(count: u64) -> Tally {
+        Tally {
+            attempts: count,
+            ..Tally::default()
+        }
+    }
+
+    /// Everything written, or nothing.
+    fn gathered(all: &[(u64, u64)], written: bool) -> Gathered {
+        let by = |width: Width| {
+            let begin = |(at, count): &(u64, u64)| (width.begin(Timestamp(*at)), attempts(*count));
+            all.iter().map(begin).collect()
+        };
+        match written {
+            true => Gathered {
+                minutes: by(Width::Minute),
+                quarters: by(Width::Quarter),
+                pending: Vec::new(),
+            },
+            false => Gathered {
+                pending: by(Width::Minute),
+                ..Gathered::default()
+            },
+        }
+    }
+
+    #[test]
+    fn windows_forget_what_is_older_than_they_are() {
+        for written in [true, false] {
+            let seen = gathered(&[(30_000, 1), (4 * MINUTE, 10)], written);
+            let over = |minute: u64| {
+                let now = Timestamp(minute * MINUTE);
+                Window::ALL.map(|window| seen.over(now, window).attempts)
+            };
+            assert_eq!(over(4), [11, 11, 11]);
+            assert_eq!(over(5), [11, 11, 11], "reaches back five whole minutes");
+            assert_eq!(over(6), [10, 11, 11]);
+            assert_eq!(over(10), [0, 11, 11]);
+            assert_eq!(over(60), [0, 11, 11]);
+            assert_eq!(over(61), [0, 10, 11]);
+            assert_eq!(over(65), [0, 0, 11]);
+            assert_eq!(over(24 * 60 + 14), [0, 0, 11]);
+            assert_eq!(over(24 * 60 + 15), [0, 0, 0]);
+            assert_eq!(over(0), [11, 11, 11], "of a clock that is ahead");
+        }
+    }
+
+    #[test]
+    fn what_is_written_and_what_is_not_add_up() {
+        let seen = Gathered {
+            minutes: vec![(Timestamp(0), attempts(1))],
+            quarters: vec![(Timestamp(0), attempts(1))],
+            pending: vec![
+                (Timestamp(0), attempts(10)),
+                (Timestamp(MINUTE), attempts(100)),
+            ],
+        };
+        for window in Window::ALL {
+            assert_eq!(seen.over(Timestamp(MINUTE), window).attempts, 111);
+        }
+    }
+
+    proptest! {
+        /// Against a list of everything that happened.
+        #[test]
+        fn a_window_is_the_sum_of_its_buckets(
+            steps in proptest::collection::vec((0u64..7_200_000, 1u64..5), 1..200),
+            later in 0u64..7_200_000,
+            written: bool,
+        ) {
+            let mut now = 0;
+            let mut all = Vec::new();
+            for (step, count) in steps {
+                now += step;
+                all.push((now, count));
+            }
+            now += later;
+            let seen = gathered(&all, written);
+            for (window, bucket, whole) in [
+                (Window::FiveMinutes, MINUTE, 5),
+                (Window::Hour, MINUTE, 60),
+                (Window::Day, 15 * MINUTE, 96),
+            ] {
+                let oldest = (now / bucket).saturating_sub(whole);
+                let expected: u64 = all
+                    .iter()
+                    .filter(|(at, _)| at / bucket >= oldest)
+                    .map(|(_, count)| count)
+                    .sum();
+                prop_assert_eq!(seen.over(Timestamp(now), window).attempts, expected);
+            }
+        }
+    }
+}

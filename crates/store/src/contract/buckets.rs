@@ -1,0 +1,273 @@
+//! What happened, by time.
+
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::Harness;
+use super::given::{World, at, endpoint, id};
+use crate::{Happened, MAX_TALLIES_ADDED, Scope, Tally, Width};
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+/// When the first minute after the stories' beginning begins, and a quarter of an hour with it.
+const WHOLE: u64 = 100 * SECOND;
+
+/// A tally all of whose numbers differ.
+fn tally(attempts: u64) -> Tally {
+    Tally {
+        attempts,
+        retries: attempts / 2,
+        second_attempts: attempts / 3,
+        second_successes: attempts / 4,
+        succeeded: attempts / 5,
+        failed: attempts / 6,
+        latency_micros: attempts * 1_000_000,
+        slowest_micros: attempts * 10,
+    }
+}
+
+fn healthy(attempts: u64) -> Tally {
+    Tally {
+        attempts,
+        succeeded: attempts,
+        ..Tally::default()
+    }
+}
+
+fn happened(scope: &Scope, ms: u64, tally: Tally) -> Happened {
+    Happened {
+        scope: scope.clone(),
+        at: at(WHOLE + ms),
+        tally,
+    }
+}
+
+fn acme() -> Scope {
+    Scope::Tenant(id("acme"))
+}
+
+impl World<'_> {
+    async fn happens(&self, happened: Vec<Happened>) {
+        let added = self.store.add_figures(happened).await;
+        assert_eq!(added, Ok(()));
+    }
+
+    /// What is told of a scope: milliseconds after the whole minute, and how many attempts.
+    async fn told(&self, scope: &Scope, width: Width) -> Vec<(u64, u64)> {
+        let told = self.store.figures(scope.clone(), width, at(0)).await;
+        let told = told.expect("it reads");
+        let began = |began: Timestamp| began.since(at(WHOLE)).as_millis();
+        told.iter()
+            .map(|(at, tally)| (began(*at), tally.attempts))
+            .collect()
+    }
+}
+
+pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    assert_eq!(world.told(&Scope::Everything, Width::Minute).await, []);
+    let scope = acme();
+    world
+        .happens(vec![
+            happened(&scope, 0, tally(60)),
+            happened(&scope, MINUTE - 1, tally(120)),
+            happened(&scope, MINUTE, tally(600)),
+            happened(&scope, 15 * MINUTE, tally(6_000)),
+        ])
+        .await;
+    world
+        .happens(vec![happened(&scope, 30 * SECOND, tally(61))])
+        .await;
+    world.happens(Vec::new()).await;
+    let world = world.reopened().await;
+    world
+        .happens(vec![happened(&scope, 59 * SECOND, tally(240))])
+        .await;
+    let minutes = world
+        .store
+        .figures(scope.clone(), Width::Minute, at(0))
+        .await;
+    let mut first = tally(60);
+    for more in [120, 61, 240] {
+        first.add(&tally(more));
+    }
+    assert_eq!(first.slowest_micros, 2_400, "the greatest and not the sum");
+    let minute = |number: u64| at(WHOLE + number * MINUTE);
+    let expected = vec![
+        (minute(0), first),
+        (minute(1), tally(600)),
+        (minute(15), tally(6_000)),
+    ];
+    assert_eq!(minutes, Ok(expected.clone()));
+    let later = world.store.figures(scope.clone(), Width::Minute, minute(1));
+    assert_eq!(later.await, Ok(expected[1..].to_vec()));
+    let after = world
+        .store
+        .figures(scope.clone(), Width::Minute, at(WHOLE + 1));
+    assert_eq!(
+        after.await,
+        Ok(expected[1..].to_vec()),
+        "one that has begun"
+    );
+    let quarters = world.told(&scope, Width::Quarter).await;
+    assert_eq!(quarters, [(0, 1_081), (15 * MINUTE, 6_000)]);
+}
+
+pub(super) async fn many_things_happen_at_once(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let all = |number: u64| happened(&Scope::Everything, number * SECOND, healthy(1));
+    let many: Vec<Happened> = (0..MAX_TALLIES_ADDED as u64).map(all).collect();
+    world.happens(many).await;
+    let told = world.told(&Scope::Everything, Width::Minute).await;
+    assert_eq!(told.len(), MAX_TALLIES_ADDED.div_ceil(60));
+    let attempts: u64 = told.iter().map(|(_, attempts)| attempts).sum();
+    assert_eq!(attempts, MAX_TALLIES_ADDED as u64);
+}
+
+pub(super) async fn scopes_are_apart(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let hers = Scope::Endpoint(world.add_endpoint(1).await);
+    let scopes = [
+        Scope::Everything,
+        acme(),
+        Scope::Tenant(id("other")),
+        hers.clone(),
+        Scope::Endpoint(world.add(endpoint(2, "other", &[])).await),
+    ];
+    let each = |(number, scope): (usize, &Scope)| happened(scope, 0, healthy(number as u64 + 1));
+    world
+        .happens(scopes.iter().enumerate().map(each).collect())
+        .await;
+    for (number, scope) in scopes.iter().enumerate() {
+        let expected = [(0, number as u64 + 1)];
+        assert_eq!(world.told(scope, Width::Minute).await, expected);
+        assert_eq!(world.told(scope, Width::Quarter).await, expected);
+    }
+    let nobody = [Scope::Tenant(id("nobody")), Scope::Endpoint(EndpointId(77))];
+    let mut some: Vec<Happened> = nobody.iter().map(|it| happened(it, 0, tally(6))).collect();
+    some.push(happened(&acme(), 0, healthy(10)));
+    world.happens(some).await;
+    for scope in &nobody {
+        assert_eq!(world.told(scope, Width::Minute).await, []);
+    }
+    let told = world.told(&acme(), Width::Minute).await;
+    assert_eq!(told, [(0, 12)], "what is known is not lost with the rest");
+    world.stand(EndpointId(1), Standing::Deleted).await;
+    world.happens(vec![happened(&hers, 0, healthy(1))]).await;
+    assert_eq!(world.told(&hers, Width::Minute).await, []);
+}
+
+pub(super) async fn a_later_tenant_sees_nothing_of_what_happened_before(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let endpoint = Scope::Endpoint(world.add_endpoint(1).await);
+    let scopes = [Scope::Everything, acme(), endpoint.clone()];
+    let all = |tally| -> Vec<Happened> {
+        let each = scopes.iter().map(|scope| happened(scope, 0, tally));
+        each.collect()
+    };
+    world.happens(all(tally(60))).await;
+    world.store.delete_tenant(at(1), id("acme")).await.unwrap();
+    assert_eq!(world.told(&acme(), Width::Minute).await, []);
+    world.happens(all(tally(60))).await;
+    world.add_tenant("acme").await;
+    let world = world.reopened().await;
+    for scope in [acme(), endpoint] {
+        assert_eq!(world.told(&scope, Width::Minute).await, []);
+    }
+    let told = world.told(&Scope::Everything, Width::Minute).await;
+    assert_eq!(told, [(0, 120)]);
+    let failing = world.store.failing_figures(Width::Minute, at(0), 9).await;
+    let failing: Vec<Scope> = failing.unwrap().into_iter().map(|it| it.0).collect();
+    assert_eq!(failing, [Scope::Everything]);
+    world.happens(vec![happened(&acme(), 0, healthy(3))]).await;
+    assert_eq!(world.told(&acme(), Width::Minute).await, [(0, 3)]);
+}
+
+pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let scope = Scope::Everything;
+    let each = |minute: u64| happened(&scope, minute * MINUTE, healthy(1));
+    world.happens((0..150).map(each).collect()).await;
+    let minutes = async || world.told(&scope, Width::Minute).await.len();
+    let quarters = async || world.told(&scope, Width::Quarter).await.len();
+    let hour = 60 * MINUTE;
+    // At its end, two hours before are there, and what happened in them.
+    let now = at(WHOLE + 150 * MINUTE);
+    let first = world.tidy_step(now, hour, 4).await;
+    assert_eq!(
+        (first.more, minutes().await),
+        (true, 146),
+        "a step is small"
+    );
+    world.tidy(now, hour).await;
+    let told = world.told(&scope, Width::Minute).await;
+    assert_eq!((told[0].0, told.len()), (30 * MINUTE, 120));
+    assert_eq!(quarters().await, 10);
+    world.tidy(at(WHOLE + 25 * hour), hour).await;
+    assert_eq!((minutes().await, quarters().await), (0, 10));
+    world.tidy(at(WHOLE + 25 * hour + 1), hour).await;
+    assert_eq!(quarters().await, 9);
+    world.tidy(at(WHOLE + 28 * hour), hour).await;
+    assert_eq!(quarters().await, 0);
+}
+
+pub(super) async fn the_worst_come_first(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    let bad = Scope::Endpoint(world.add_endpoint(1).await);
+    let good = Scope::Endpoint(world.add_endpoint(2).await);
+    let once = Scope::Endpoint(world.add_endpoint(3).await);
+    let retried = |retries| Tally {
+        attempts: retries,
+        retries,
+        slowest_micros: retries,
+        ..Tally::default()
+    };
+    let given_up = Tally {
+        failed: 40,
+        ..Tally::default()
+    };
+    world
+        .happens(vec![
+            happened(&once, 0, retried(1_000)),
+            happened(&bad, MINUTE, retried(30)),
+            happened(&bad, 2 * MINUTE, healthy(500)),
+            happened(&bad, 3 * MINUTE, given_up),
+            happened(&good, 2 * MINUTE, healthy(9_000)),
+            happened(&acme(), MINUTE, retried(2)),
+            happened(&acme(), 2 * MINUTE, retried(20)),
+            happened(&Scope::Tenant(id("other")), MINUTE, given_up),
+        ])
+        .await;
+    let since = |ms: u64, limit: usize| {
+        let failing = world
+            .store
+            .failing_figures(Width::Minute, at(WHOLE + ms), limit);
+        async move { failing.await.expect("it reads") }
+    };
+    let mut worst = healthy(500);
+    worst.add(&retried(30));
+    worst.add(&given_up);
+    let mut hers = retried(2);
+    hers.add(&retried(20));
+    let expected = vec![
+        (bad.clone(), worst),
+        (Scope::Tenant(id("other")), given_up),
+        (acme(), hers),
+    ];
+    assert_eq!(since(MINUTE, 9).await, expected);
+    assert_eq!(since(MINUTE, 2).await, expected[..2]);
+    assert_eq!(since(MINUTE, 0).await, []);
+    assert_eq!(since(0, 1).await, [(once.clone(), retried(1_000))]);
+    let quarter = world
+        .store
+        .failing_figures(Width::Quarter, at(WHOLE), 9)
+        .await;
+    let scopes: Vec<Scope> = quarter.unwrap().into_iter().map(|it| it.0).collect();
+    let all = [once, bad.clone(), Scope::Tenant(id("other")), acme()];
+    assert_eq!(scopes, all);
+    world.stand(EndpointId(1), Standing::Deleted).await;
+    assert_eq!(since(MINUTE, 2).await, expected[1..]);
+}

@@ -1,0 +1,122 @@
+//! What happened, by time, in the model.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
+
+use super::tables::{Tables, Whole};
+use super::{ModelStore, answer};
+use crate::figures::by_bucket;
+use crate::{Answer, Figures, Happened, Scope, Tally, Width};
+
+impl Figures for ModelStore {
+    fn add_figures(&self, happened: Vec<Happened>) -> Answer<()> {
+        answer(self.write(|tables| tables.add_figures(happened)))
+    }
+
+    fn figures(
+        &self,
+        scope: Scope,
+        width: Width,
+        since: Timestamp,
+    ) -> Answer<Vec<(Timestamp, Tally)>> {
+        answer(self.read(|tables| tables.figures(&scope, width, since)))
+    }
+
+    fn failing_figures(
+        &self,
+        width: Width,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<(Scope, Tally)>> {
+        answer(self.read(|tables| tables.failing_figures(width, since, limit)))
+    }
+}
+
+impl Tables {
+    fn add_figures(&mut self, happened: Vec<Happened>) {
+        for ((width, began, scope), tally) in by_bucket(happened) {
+            if let Some(whole) = self.whole(&scope) {
+                let bucket = self.figures.entry((width, began, whole));
+                bucket.or_default().add(&tally);
+            }
+        }
+    }
+
+    fn figures(&self, scope: &Scope, width: Width, since: Timestamp) -> Vec<(Timestamp, Tally)> {
+        let Some(whole) = self.whole(scope) else {
+            return Vec::new();
+        };
+        let buckets = self.figures.iter();
+        let theirs = buckets.filter(|((its_width, began, of), _)| {
+            *its_width == width && *began >= since && *of == whole
+        });
+        theirs
+            .map(|((_, began, _), tally)| (*began, *tally))
+            .collect()
+    }
+
+    /// Of several in which as much went wrong, any may come first.
+    fn failing_figures(&self, width: Width, since: Timestamp, limit: usize) -> Vec<(Scope, Tally)> {
+        let mut sums: BTreeMap<Whole, Tally> = BTreeMap::new();
+        for ((its_width, began, of), tally) in &self.figures {
+            if *its_width == width && *began >= since {
+                sums.entry(*of).or_default().add(tally);
+            }
+        }
+        let wrong = |tally: &Tally| tally.retries + tally.failed;
+        let mut failing: Vec<(Scope, Tally)> = sums
+            .into_iter()
+            .filter(|(_, tally)| wrong(tally) > 0)
+            .filter_map(|(whole, tally)| Some((self.scope(whole)?, tally)))
+            .collect();
+        failing.sort_by_key(|(_, tally)| std::cmp::Reverse(wrong(tally)));
+        failing.truncate(limit);
+        failing
+    }
+
+    /// What stands behind a scope now, if anything does.
+    fn whole(&self, scope: &Scope) -> Option<Whole> {
+        match scope {
+            Scope::Everything => Some(Whole::Everything),
+            Scope::Tenant(tenant) => self.owner(tenant).map(Whole::Tenant),
+            Scope::Endpoint(endpoint) => {
+                let row = &self.endpoints.get(endpoint)?.row;
+                (row.standing != Standing::Deleted).then_some(Whole::Endpoint(*endpoint))
+            }
+        }
+    }
+
+    fn scope(&self, whole: Whole) -> Option<Scope> {
+        let scope = match whole {
+            Whole::Everything => Scope::Everything,
+            Whole::Tenant(owner) => {
+                let mut tenants = self.tenants.iter();
+                let (tenant, _) = tenants.find(|(_, row)| row.owner == owner)?;
+                Scope::Tenant(tenant.clone())
+            }
+            Whole::Endpoint(endpoint) => Scope::Endpoint(endpoint),
+        };
+        self.whole(&scope).map(|_| scope)
+    }
+
+    /// Removes a few buckets that have been kept for long enough, and says whether there may be more.
+    pub(super) fn tidy_figures(&mut self, now: Timestamp, step: usize) -> bool {
+        let mut removed = 0;
+        for width in Width::ALL {
+            let buckets = self.figures.keys().copied();
+            let old = buckets
+                .filter(|(its_width, began, _)| {
+                    *its_width == width && *began < width.first_kept(now)
+                })
+                .take(step);
+            let old: Vec<_> = old.collect();
+            removed = removed.max(old.len());
+            for bucket in old {
+                self.figures.remove(&bucket);
+            }
+        }
+        step > 0 && removed == step
+    }
+}
