@@ -19,8 +19,7 @@ use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
     AttemptDetail, AuditFilter, Content, Endpoint, EventFilter, Idempotency, Ingest, Letter,
-    Limits, NewEvent, NoticeEntry, Outbox, PageRequest, Store, StoreError, StoreSettings, Tenant,
-    Via,
+    Limits, NewEvent, NoticeEntry, PageRequest, Store, StoreError, StoreSettings, Tenant, Via, Written,
 };
 use tokio::sync::Notify;
 
@@ -154,7 +153,7 @@ impl World {
             news,
         }));
         let detail = AttemptDetail::default();
-        let done = Box::new(|written: Result<_, StoreError>| drop(written.expect("written")));
+        let done = Box::new(|written| assert_eq!(written, Ok(Written::Applied)));
         self.store.record(at, record, detail, done);
     }
 
@@ -187,7 +186,7 @@ impl World {
             .expect("it reads")
             .items
             .iter()
-            .map(|it| it.event_type.to_string())
+            .map(|it| it.content.event_type.to_string())
             .filter(|name| name != "a.b")
             .collect();
         types.reverse();
