@@ -1,4 +1,5 @@
-//! Connections that the person at the terminal asked for by name.
+//! Connections that the person at the terminal asked for by name, or the configuration: to a server, or to a
+//! collector.
 //!
 //! The rules about destinations protect a network from strangers who register endpoints. Here nobody
 //! is a stranger: the operator names their own server, which is mostly on this very machine. So

@@ -2,7 +2,7 @@
 //!
 //! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
 //! sends; [`vault`] seals what must not be read from the disk: [`signing_keys`] and [`credentials`];
-//! [`observe`] counts. [`picture`] turns data into charts, for a terminal and as SVG; [`report`] gives
+//! [`observe`] counts, and [`telemetry`] tells a collector. [`picture`] turns data into charts, for a terminal and as SVG; [`report`] gives
 //! answers the shape that tools rely on; [`advice`] finds what would have gone better; [`mod@bench`]
 //! measures; [`demo`] shows it all.
 
@@ -30,4 +30,5 @@ pub mod replayer;
 pub mod report;
 pub mod signing_keys;
 pub mod switchboard;
+pub mod telemetry;
 pub mod vault;

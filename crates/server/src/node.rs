@@ -9,6 +9,8 @@
 //! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
 //! shard is another node's as soon as nothing of it is under way.
 
+mod keys;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -19,15 +21,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::id::KeyId;
 use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
-use posthaste_store::{
-    ApiKey, Endpoint, Insertion, OpenError, PageRequest, Store, StoreError, StoreSettings,
-};
+use posthaste_store::{OpenError, Store, StoreError, StoreSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -45,12 +44,10 @@ use crate::notices::{self, Means, Telling};
 use crate::observe::Observatory;
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
+use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
+use keys::{make_first_admin_key, shared_vault};
 
-/// The id of the first admin key on a store that nodes share.
-const FIRST_SHARED_KEY: KeyId = KeyId(1);
-/// Where a master key stands that no configuration names.
-const IN_STORE: &str = "the database";
 /// How long the store may take to write what is left and close.
 const CLOSING_TIME: Duration = Duration::from_secs(30);
 
@@ -86,6 +83,8 @@ pub struct NodeSettings {
     pub retention: Span,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
+    /// What a collector is told.
+    pub otlp: OtlpSettings,
 }
 
 /// Where everything is kept.
@@ -145,6 +144,8 @@ pub struct Node {
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
     keepers: Vec<Keeper>,
+    /// What tells a collector, if there is one.
+    telling: Option<Exporter>,
     grace: Duration,
 }
 
@@ -206,6 +207,7 @@ impl Node {
             retry_after_cap,
             retention,
             grace,
+            otlp,
         } = settings;
         let clock = Clock::system();
         // The vault first: should the process die in between, there is a key without data, and never
@@ -248,7 +250,7 @@ impl Node {
         let rules = api_settings.egress_rules.clone();
         let client = Client::new(ClientSettings {
             rules: rules.clone(),
-            roots,
+            roots: roots.clone(),
             proxy,
             // As many as may be in flight to one endpoint: otherwise the busiest would close and open
             // connections all the time.
@@ -256,6 +258,7 @@ impl Node {
             ..ClientSettings::default()
         });
         let observe = Arc::new(Observatory::new());
+        let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),
             store_settings,
@@ -263,6 +266,7 @@ impl Node {
             rules,
             vault: vault.clone(),
             observe: observe.clone(),
+            telemetry: telemetry.clone(),
             clock: clock.clone(),
             dice: chance::seed(),
             limits,
@@ -281,7 +285,7 @@ impl Node {
         }
 
         let (stopping, stopped) = watch::channel(false);
-        let app = Arc::new(App::new(
+        let app = App::new(
             store.clone(),
             engine.clone(),
             vault,
@@ -289,8 +293,19 @@ impl Node {
             clock,
             chance::seed(),
             api_settings.clone(),
-        ));
+        );
+        let app = Arc::new(app.telling(telemetry.clone()));
         messenger.introduce(&app);
+        let telling = telemetry.export(
+            roots,
+            Box::new({
+                let app = app.clone();
+                move || {
+                    let app = app.clone();
+                    Box::pin(async move { api::metrics::all(&app).await })
+                }
+            }),
+        );
         let tidying = housekeeping::start(
             store.clone(),
             app.clock.clone(),
@@ -344,6 +359,7 @@ impl Node {
             serving,
             sending,
             keepers,
+            telling,
             grace,
         })
     }
@@ -401,6 +417,9 @@ impl Node {
             );
         }
         self.sending.abort();
+        if let Some(telling) = self.telling {
+            telling.close().await;
+        }
         match timeout(CLOSING_TIME, self.store.close()).await {
             Ok(Ok(())) => tracing::info!("stopped"),
             Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
@@ -448,108 +467,6 @@ impl Opening<'_> {
                 Ok((Arc::new(store), vault))
             }
         }
-    }
-}
-
-/// The vault of nodes that share a store. Without a configured key they share one that is kept in it; with
-/// one, what was sealed before it was configured still opens. A node that cannot open what the others
-/// seal must not begin: it would own endpoints to which it can send nothing, and seal what they cannot open.
-async fn shared_vault(
-    store: &PostgresStore,
-    configured: Option<Vault>,
-) -> Result<Vault, StartError> {
-    // In this order: who seals, or says that a key is in use, has offered it before.
-    let sealed = any_endpoint(store).await?;
-    let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
-    let kept = store.shared_master_keys().await?;
-    let vault = match (configured, kept) {
-        (Some(vault), None) => vault,
-        (Some(vault), Some(older)) => vault.and_opens_with(&older, IN_STORE)?,
-        (None, Some(text)) => kept_vault(text)?,
-        (None, None) => {
-            if in_use.is_some() || sealed.is_some() {
-                return Err(StartError::NoMasterKey { in_use });
-            }
-            kept_vault(store.offer_master_keys(Vault::fresh_text()).await?)?
-        }
-    };
-    if let Some(endpoint) = sealed {
-        vault
-            .reseal_endpoint(&endpoint)
-            .map_err(StartError::OtherMasterKey)?;
-    }
-    let known: Vec<u32> = vault.key_ids().map(MasterKeyId::number).collect();
-    let used = store.use_master_key(known.clone()).await?;
-    if !known.contains(&used) {
-        let in_use = Some(MasterKeyId::numbered(used));
-        return Err(StartError::NoMasterKey { in_use });
-    }
-    Ok(vault)
-}
-
-fn kept_vault(text: String) -> Result<Vault, VaultError> {
-    tracing::warn!(
-        "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
-    );
-    Vault::open_or_create(KeySource::Text {
-        text,
-        origin: IN_STORE.to_owned(),
-    })
-}
-
-/// Some endpoint, if there is one: what it holds was sealed with the key that is in use.
-async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreError> {
-    let mut before = None;
-    loop {
-        let tenants = store.tenants(PageRequest { limit: 100, before }).await?;
-        for tenant in tenants.items {
-            let one = PageRequest {
-                limit: 1,
-                before: None,
-            };
-            if let Some(row) = store.endpoints(tenant.id, one).await?.items.pop() {
-                return Ok(Some(row.endpoint));
-            }
-        }
-        before = tenants.next;
-        if before.is_none() {
-            return Ok(None);
-        }
-    }
-}
-
-/// Makes an admin key if there is none. Only its hash is stored.
-async fn make_first_admin_key(
-    store: &dyn Store,
-    clock: &Clock,
-) -> Result<Option<String>, StoreError> {
-    let one = PageRequest {
-        limit: 1,
-        before: None,
-    };
-    if !store.keys(None, one).await?.items.is_empty() {
-        return Ok(None);
-    }
-    let key = chance::fresh_api_key();
-    let now = clock.wall();
-    let is_shared = store.cluster().is_some();
-    let made = ApiKey {
-        id: match is_shared {
-            // Of several nodes that start at once, one makes it.
-            true => FIRST_SHARED_KEY,
-            false => posthaste_core::id::Mint::new(chance::seed()).next(now),
-        },
-        tenant: None,
-        name: "first".to_owned(),
-        hash: chance::hash_key(&key),
-        created_at: now,
-    };
-    match store.create_key(now, made).await? {
-        Insertion::Created => Ok(Some(key)),
-        Insertion::Taken if is_shared => Ok(None),
-        Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => Err(
-            StoreError::Unavailable("the first admin key could not be stored".to_owned()),
-        ),
     }
 }
 

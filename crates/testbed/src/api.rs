@@ -19,6 +19,7 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 pub struct Api {
     origin: Origin,
     key: String,
+    headers: Vec<(&'static str, String)>,
     connection: Option<Connection>,
 }
 
@@ -48,8 +49,17 @@ impl Api {
         Api {
             origin: format!("http://{address}").parse().expect("an address"),
             key: key.to_owned(),
+            headers: Vec::new(),
             connection: None,
         }
+    }
+
+    /// Sends these headers with every request from now on.
+    pub fn saying(&mut self, headers: &[(&'static str, &str)]) {
+        let headers = headers.iter();
+        self.headers = headers
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect();
     }
 
     /// Calls, and gets an answer or none: the server may be gone.
@@ -69,6 +79,9 @@ impl Api {
             .header("authorization", format!("Bearer {}", self.key));
         if body.is_some() {
             request = request.header("content-type", "application/json");
+        }
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
         }
         let body = Bytes::copy_from_slice(body.unwrap_or_default());
         let request = request.body(Full::new(body)).expect("a request");

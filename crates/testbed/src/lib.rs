@@ -23,6 +23,7 @@
 mod api;
 mod background;
 pub mod browser;
+mod collector;
 mod database;
 pub mod judge;
 mod mail;
@@ -34,6 +35,7 @@ mod sender;
 mod wire;
 
 pub use api::{Api, Reply};
+pub use collector::{Collector, METRICS, TRACES, Told};
 pub use database::{Database, SERVER_VARIABLE};
 pub use mail::{Arrived, MailServer, MailSetup, MailStep, MailTls, PYTHON_VARIABLE};
 pub use node::{ADMIN_KEY, Launch, Node, without_settings};

@@ -183,7 +183,7 @@ fn read_parent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
         FORBIDDEN_VERSION => false,
         0 => bytes.len() == PARENT_CHARS,
         // A later version may say more, after another dash.
-        _ => matches!(bytes.get(PARENT_CHARS), None | Some(b'-')),
+        1..FORBIDDEN_VERSION => matches!(bytes.get(PARENT_CHARS), None | Some(b'-')),
     };
     let dashed = [2, 35, 52].iter().all(|place| known[*place] == b'-');
     if !ends_well || !dashed {
@@ -202,7 +202,7 @@ fn unhex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
+        0..=u8::MAX => None,
     };
     let mut bytes = [0; N];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {

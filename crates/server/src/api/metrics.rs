@@ -17,6 +17,7 @@ use super::route::{Access, Content, Gives, Group, Route, Takes, Verb};
 use super::stats::retrying_over_24h;
 use crate::observe::Gauges;
 use crate::observe::exposition;
+use crate::observe::metric::Metric;
 
 /// How long the engine may take to count its breakers. One that is still starting does not answer.
 const ENGINE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -45,15 +46,21 @@ pub(super) static GROUP: Group = Group {
 
 /// `GET /metrics`.
 async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
-    let app = &call.app;
-    let gauges = gauges(app).await;
-    let text = app.observe.render(app.clock.now(), &gauges);
+    let text = exposition::render(&all(&call.app).await);
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     let text = HeaderValue::from_static(exposition::CONTENT_TYPE);
     headers.insert(CONTENT_TYPE, text);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Every metric, as it is now.
+pub(crate) async fn all(app: &App) -> Vec<Metric> {
+    let gauges = gauges(app).await;
+    let mut metrics = app.observe.metrics(app.clock.now(), &gauges);
+    metrics.extend(app.telemetry.metrics());
+    metrics
 }
 
 async fn gauges(app: &App) -> Gauges {

@@ -34,7 +34,7 @@ mod find;
 mod form;
 pub mod inside;
 mod keys;
-mod metrics;
+pub(crate) mod metrics;
 pub mod openapi;
 mod operational;
 pub mod origin;
@@ -66,6 +66,7 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::observe::Observatory;
 use crate::switchboard::Switchboard;
+use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 use auth::{KnownKey, KnownTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use cache::Cache;
@@ -86,6 +87,8 @@ pub struct App {
     pub vault: Arc<Vault>,
     /// What counts and measures.
     pub observe: Arc<Observatory>,
+    /// What tells a collector.
+    pub telemetry: Telemetry,
     /// What tells the time.
     pub clock: Clock,
     /// What the operator decided.
@@ -125,6 +128,7 @@ impl App {
             switchboard: Arc::new(switchboard),
             vault,
             observe,
+            telemetry: Telemetry::off(),
             clock,
             admin_keys: admin_keys.map(|hash| (*hash, Meter::default())).collect(),
             settings,
@@ -135,6 +139,12 @@ impl App {
             mint: Mutex::new(Mint::new(dice)),
             replay_bell: Arc::new(Notify::new()),
         }
+    }
+
+    /// The same, telling a collector.
+    pub fn telling(mut self, telemetry: Telemetry) -> App {
+        self.telemetry = telemetry;
+        self
     }
 
     /// A new id.

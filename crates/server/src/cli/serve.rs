@@ -106,6 +106,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         retry_after_cap: config.engine.retry_after_cap,
         retention: config.retention,
         grace: duration(config.grace),
+        otlp: config.otlp.clone(),
     })
 }
 

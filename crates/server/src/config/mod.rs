@@ -17,6 +17,7 @@ mod file;
 mod layer;
 mod mail;
 mod notices;
+mod otlp;
 mod pages;
 mod read;
 mod role;
@@ -53,6 +54,7 @@ use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
 use crate::notices::NoticeSettings;
 use crate::notices::mail::{MailSettings, SmtpPost};
+use crate::telemetry::OtlpSettings;
 use crate::vault::{KeySource, key_file_beside};
 
 /// Where the server listens, unless told otherwise.
@@ -111,6 +113,8 @@ pub struct Config {
     pub mail: MailSettings,
     /// What is logged, and how.
     pub log: LogSettings,
+    /// What a collector is told.
+    pub otlp: OtlpSettings,
     /// Variables that look like settings, and are none.
     pub strange_variables: Vec<String>,
 }
@@ -242,6 +246,7 @@ impl Default for Config {
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
             log: LogSettings::default(),
+            otlp: OtlpSettings::default(),
             strange_variables: Vec::new(),
         }
     }

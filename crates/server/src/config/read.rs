@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{mail, notices, pages};
+use super::{mail, notices, otlp, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -128,6 +128,9 @@ impl Config {
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);
+        }
+        if let Some(section) = fields.object("otlp") {
+            otlp::read_otlp(&mut self.otlp, section);
         }
         fields.finish();
     }

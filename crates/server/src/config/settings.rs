@@ -110,6 +110,13 @@ pub const SETTINGS: &[Setting] = &[
     plain("mail.every", Text),
     flagged("log.format", Text),
     flagged("log.level", Text),
+    plain("otlp.endpoint", Text),
+    plain("otlp.headers", List),
+    plain("otlp.traces", Truth),
+    plain("otlp.metrics", Truth),
+    plain("otlp.interval", Text),
+    plain("otlp.sample", Count),
+    plain("otlp.service_name", Text),
 ];
 
 impl Setting {

@@ -12,8 +12,9 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_store::StoreError;
 
 use crate::clock::Clock;
-use crate::logging::{AttemptLine, log_attempt};
+use crate::logging::{AttemptLine, log_attempt, trigger_name};
 use crate::observe::{AttemptSeen, Observatory};
+use crate::telemetry::{AttemptTold, AttemptTrace, Telemetry};
 
 /// One attempt, as it will be told.
 pub(super) struct Story {
@@ -28,6 +29,8 @@ pub(super) struct Story {
     status: Status,
     latency: Duration,
     first_attempt_lag: Option<Duration>,
+    /// Its place in the trace of its event, if that has one.
+    pub(super) trace: Option<Box<AttemptTrace>>,
 }
 
 impl Story {
@@ -48,7 +51,14 @@ impl Story {
             status: record.delivery.status(),
             latency,
             first_attempt_lag,
+            trace: None,
         }
+    }
+
+    /// The same, at its place in a trace.
+    pub(super) fn within(mut self, trace: Option<Box<AttemptTrace>>) -> Story {
+        self.trace = trace;
+        self
     }
 
     fn failure(&self) -> Option<FailureKind> {
@@ -64,15 +74,20 @@ impl Story {
 pub(super) struct Chronicle {
     observe: Arc<Observatory>,
     clock: Clock,
+    telemetry: Telemetry,
 }
 
 impl Chronicle {
-    pub(super) fn new(observe: Arc<Observatory>, clock: Clock) -> Chronicle {
-        Chronicle { observe, clock }
+    pub(super) fn new(observe: Arc<Observatory>, clock: Clock, telemetry: Telemetry) -> Chronicle {
+        Chronicle {
+            observe,
+            clock,
+            telemetry,
+        }
     }
 
     /// An attempt was made and is on disk.
-    pub(super) fn attempted(&self, story: &Story) {
+    pub(super) fn attempted(&self, story: Story) {
         let Some(tenant) = &story.tenant else {
             return;
         };
@@ -99,7 +114,22 @@ impl Chronicle {
             error_kind: failure,
             latency_ms: u64::try_from(story.latency.as_millis()).unwrap_or(u64::MAX),
             next_attempt_at: story.settlement.next_attempt_at,
+            trace: story.trace.as_ref().map(|trace| trace.context.trace_id),
         });
+        if let Some(trace) = story.trace {
+            let told = AttemptTold {
+                tenant,
+                endpoint: story.endpoint,
+                delivery: story.delivery,
+                event: story.event,
+                attempt: story.settlement.number,
+                trigger: trigger_name(story.settlement.trigger),
+                status: seen.status_code,
+                failure,
+                latency: story.latency,
+            };
+            self.telemetry.attempted(*trace, &told);
+        }
     }
 
     /// A fault of our own kept an attempt from being made.

@@ -13,6 +13,7 @@ use posthaste_core::dispatcher::{Attempt, Finish, Ticket};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceContext;
 use posthaste_egress::{Client, Permit, Report, Request};
 use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
@@ -25,6 +26,7 @@ use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
 use super::tokens::{Absent, Lent, Missing, Tokens};
 use crate::clock::Clock;
+use crate::telemetry::{AttemptTrace, Telemetry};
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -33,6 +35,8 @@ const EVENT_ID: HeaderName = HeaderName::from_static("posthaste-event-id");
 const EVENT_TYPE: HeaderName = HeaderName::from_static("posthaste-event-type");
 const EVENT_TIME: HeaderName = HeaderName::from_static("posthaste-event-time");
 const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -48,6 +52,8 @@ pub(super) struct Return {
     pub(super) tenant: Option<TenantId>,
     /// When the first byte was sent.
     pub(super) first_byte_at: Option<Instant>,
+    /// Its place in the trace of its event, if that has one.
+    pub(super) trace: Option<Box<AttemptTrace>>,
 }
 
 /// What couriers share.
@@ -58,6 +64,7 @@ pub(super) struct Depot {
     pub(super) house: Arc<House>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) clock: Clock,
+    pub(super) telemetry: Telemetry,
     pub(super) complaints: Mutex<Complaints>,
     /// What is this node's to send.
     pub(super) holdings: Holdings,
@@ -136,6 +143,7 @@ impl Depot {
                 latency: Duration::ZERO,
                 tenant: None,
                 first_byte_at: None,
+                trace: None,
             }),
         };
         let attempt = errand.attempt;
@@ -179,12 +187,19 @@ impl Depot {
                 found.ok_or_else(|| format!("{} is not in the store", attempt.event))?
             }
         };
+        let trace = content.trace.as_ref();
+        let trace = self.telemetry.attempting(trace, &content.event_type);
         let outfit = match &card.outfit {
             Ok(outfit) => outfit,
-            Err(Unfit::Forbidden(words)) => return Ok(refused(&attempt, &card, words)),
+            Err(Unfit::Forbidden(words)) => {
+                return Ok(refused(&attempt, &card, words).traced(trace));
+            }
             Err(Unfit::Sealed(why)) => return Err(why.clone()),
         };
         let mut headers = self.headers(&attempt, outfit, accepted_at, &content)?;
+        if let Some(trace) = &trace {
+            tell_trace(&mut headers, &trace.context)?;
+        }
         let mut waited = Duration::ZERO;
         let mut lent = None;
         if let Some(grant) = &outfit.grant {
@@ -195,7 +210,7 @@ impl Depot {
             let token = match lending {
                 Ok(token) => token,
                 Err(Absent::Theirs(missing)) => {
-                    return Ok(not_called(&attempt, &card, missing, waited));
+                    return Ok(not_called(&attempt, &card, missing, waited).traced(trace));
                 }
                 Err(Absent::Ours(why)) => return Err(why),
             };
@@ -226,7 +241,7 @@ impl Depot {
             self.tokens.rejected(key, &token);
             report.outcome = Outcome::StaleToken;
         }
-        Ok(understood(&attempt, &card, report, heads))
+        Ok(understood(&attempt, &card, report, heads).traced(trace))
     }
 
     /// Lets go of what is open to an endpoint and what was fetched for it: it was changed or deleted.
@@ -286,6 +301,27 @@ impl Depot {
     }
 }
 
+impl Return {
+    fn traced(mut self, trace: Option<Box<AttemptTrace>>) -> Return {
+        self.trace = trace;
+        self
+    }
+}
+
+/// Tells the receiver whose trace the request belongs to, unless the endpoint's own headers do: its owner knows
+/// better what is wanted there. Both headers are one word, so either keeps both away.
+fn tell_trace(headers: &mut HeaderMap, context: &TraceContext) -> Result<(), String> {
+    if headers.contains_key(TRACE_PARENT) || headers.contains_key(TRACE_STATE) {
+        return Ok(());
+    }
+    let text = |value: &str| HeaderValue::from_str(value).map_err(|error| error.to_string());
+    headers.insert(TRACE_PARENT, text(&context.traceparent())?);
+    if !context.state.is_empty() {
+        headers.insert(TRACE_STATE, text(context.state.as_str())?);
+    }
+    Ok(())
+}
+
 /// What came of a request.
 fn understood(
     attempt: &Attempt,
@@ -307,6 +343,7 @@ fn understood(
         latency: report.latency,
         tenant: Some(card.tenant.clone()),
         first_byte_at: report.first_byte_at,
+        trace: None,
     }
 }
 
@@ -339,6 +376,7 @@ fn not_called(attempt: &Attempt, card: &Card, missing: Missing, latency: Duratio
         latency,
         tenant: Some(card.tenant.clone()),
         first_byte_at: None,
+        trace: None,
     }
 }
 

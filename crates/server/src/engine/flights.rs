@@ -13,6 +13,7 @@ use super::courier::{Errand, Return};
 use super::handle::{Cancelled, EngineError};
 use super::inbox::Message;
 use super::shell::Shell;
+use crate::telemetry::AttemptTrace;
 
 /// What is known of an attempt under way that the dispatcher does not need to know.
 pub(super) struct Flight {
@@ -24,6 +25,7 @@ pub(super) struct Flight {
     /// When its event arrived, if that is still known.
     received: Option<Instant>,
     first_byte_at: Option<Instant>,
+    trace: Option<Box<AttemptTrace>>,
     /// What there is to tell once it is on disk. Nothing while it is under way, nor of one that is
     /// being called off.
     story: Option<Story>,
@@ -47,6 +49,7 @@ impl Flight {
             latency: Duration::ZERO,
             received: None,
             first_byte_at: None,
+            trace: None,
             story: None,
             task: None,
         }
@@ -84,6 +87,7 @@ impl Shell {
             latency,
             tenant,
             first_byte_at,
+            trace,
         } = returned;
         match finish {
             Finish::Ran(_) => {
@@ -92,6 +96,7 @@ impl Shell {
                     flight.latency = latency;
                     flight.tenant = tenant;
                     flight.first_byte_at = first_byte_at;
+                    flight.trace = trace;
                     flight.task = None;
                 }
             }
@@ -134,12 +139,16 @@ impl Shell {
                         }
                     });
                 let is_first = attempt.settlement.number == 1;
-                flight.story = Some(Story::new(
+                let story = Story::new(
                     attempt,
                     flight.tenant.clone(),
                     flight.latency,
                     lag.filter(|_| is_first),
-                ));
+                );
+                // Of one whose record is tried again the story is there already.
+                let trace = flight.trace.take();
+                let known = flight.story.take().and_then(|story| story.trace);
+                flight.story = Some(story.within(trace.or(known)));
                 flight.detail.clone()
             }
             Record::Cancel { delivery, .. } => {
@@ -181,7 +190,7 @@ impl Shell {
 
     fn tell(&mut self, flight: Flight, written: Written) {
         match (flight.story, written) {
-            (Some(story), Written::Applied) => self.chronicle.attempted(&story),
+            (Some(story), Written::Applied) => self.chronicle.attempted(story),
             (Some(_), Written::Superseded) => {}
             (None, Written::Applied) => {
                 self.chronicle.called_off();

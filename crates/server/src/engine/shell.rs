@@ -29,6 +29,7 @@ use super::tokens::Tokens;
 use super::waiting::{Petition, Waiting};
 use crate::clock::Clock;
 use crate::observe::Observatory;
+use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 
 /// How long to wait before the store is asked again for what it could not tell.
@@ -52,6 +53,8 @@ pub struct EngineSettings {
     pub vault: Arc<Vault>,
     /// What is counted.
     pub observe: Arc<Observatory>,
+    /// Where attempts are told.
+    pub telemetry: Telemetry,
     /// Tells the time.
     pub clock: Clock,
     /// Where chance comes from.
@@ -144,13 +147,14 @@ impl Shell {
                 house: Arc::new(house),
                 inbox: engine.shared.inbox.clone(),
                 clock: settings.clock.clone(),
+                telemetry: settings.telemetry.clone(),
                 complaints: Mutex::default(),
                 holdings,
                 losses: engine.shared.losses.clone(),
                 lease: settings.lease.unwrap_or_else(Lease::endless),
             }),
             dispatcher: Dispatcher::new(settings.limits, settings.dice),
-            chronicle: Chronicle::new(settings.observe, settings.clock),
+            chronicle: Chronicle::new(settings.observe, settings.clock, settings.telemetry),
             cards: Cards::default(),
             pantry: Pantry::default(),
             waiting: Waiting::default(),

@@ -205,6 +205,7 @@ impl World {
             rules,
             vault: self.vault.clone(),
             observe: observe.clone(),
+            telemetry: crate::telemetry::Telemetry::off(),
             clock: self.clock.clone(),
             dice: Dice::seeded(2),
             limits: Limits::default(),

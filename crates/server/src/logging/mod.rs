@@ -19,6 +19,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Trigger;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceId;
 use tracing::Subscriber;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -170,6 +171,8 @@ pub struct AttemptLine<'a> {
     pub latency_ms: u64,
     /// When the next attempt is set, if one is.
     pub next_attempt_at: Option<Timestamp>,
+    /// Whose trace it belongs to, if any.
+    pub trace: Option<TraceId>,
 }
 
 /// Says how an attempt went.
@@ -177,10 +180,10 @@ pub struct AttemptLine<'a> {
 pub fn log_attempt(line: &AttemptLine<'_>) {
     tracing::info!(
         target: ATTEMPT_TARGET,
-        tenant = line.tenant.map(TenantId::as_str),
-        endpoint = %line.endpoint,
-        delivery = %line.delivery,
-        event = %line.event,
+        tenant_id = line.tenant.map(TenantId::as_str),
+        endpoint_id = %line.endpoint,
+        delivery_id = %line.delivery,
+        event_id = %line.event,
         attempt = line.attempt,
         trigger = trigger_name(line.trigger),
         status_code = line.status,
@@ -188,12 +191,13 @@ pub fn log_attempt(line: &AttemptLine<'_>) {
         latency_ms = line.latency_ms,
         will_retry = line.next_attempt_at.is_some(),
         next_attempt_at = line.next_attempt_at.map(tracing::field::display),
+        trace_id = line.trace.map(tracing::field::display),
         "attempt"
     );
 }
 
 /// As the API writes it.
-fn trigger_name(trigger: Trigger) -> &'static str {
+pub(crate) fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Automatic => "automatic",
         Trigger::Manual => "manual",
@@ -254,6 +258,7 @@ mod tests {
             error_kind: Some(FailureKind::Http),
             latency_ms: 12,
             next_attempt_at: Some(Timestamp(1_700_000_010_000)),
+            trace: TraceId::new([0xab; 16]),
         }
     }
 
@@ -270,10 +275,10 @@ mod tests {
                 "level": "INFO",
                 "target": "posthaste::attempt",
                 "message": "attempt",
-                "tenant": "acme",
-                "endpoint": EndpointId(1).to_string(),
-                "delivery": DeliveryId(2).to_string(),
-                "event": EventId(3).to_string(),
+                "tenant_id": "acme",
+                "endpoint_id": EndpointId(1).to_string(),
+                "delivery_id": DeliveryId(2).to_string(),
+                "event_id": EventId(3).to_string(),
                 "attempt": 4,
                 "trigger": "automatic",
                 "status_code": 503,
@@ -281,6 +286,7 @@ mod tests {
                 "latency_ms": 12,
                 "will_retry": true,
                 "next_attempt_at": "2023-11-14T22:13:30.000Z",
+                "trace_id": "ab".repeat(16),
             })
         );
     }
@@ -293,12 +299,19 @@ mod tests {
             status: None,
             error_kind: None,
             next_attempt_at: None,
+            trace: None,
             ..line(&acme)
         };
         let text = written("info", true, || log_attempt(&success));
         let said: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(said["will_retry"], json!(false));
-        for absent in ["tenant", "status_code", "error_kind", "next_attempt_at"] {
+        for absent in [
+            "tenant_id",
+            "status_code",
+            "error_kind",
+            "next_attempt_at",
+            "trace_id",
+        ] {
             assert_eq!(said.get(absent), None, "{absent}");
         }
     }
@@ -308,7 +321,12 @@ mod tests {
         let acme = "acme".parse().expect("a name");
         let text = written("info", false, || log_attempt(&line(&acme)));
         assert!(text.starts_with("2023-11-14T22:13:20.123Z"), "{text}");
-        for words in ["tenant=\"acme\"", "error_kind=\"http\"", "latency_ms=12"] {
+        for words in [
+            "tenant_id=\"acme\"",
+            "error_kind=\"http\"",
+            "latency_ms=12",
+            "trace_id=abab",
+        ] {
             assert!(text.contains(words), "{text}");
         }
         assert!(!text.contains('\u{1b}'), "{text}");

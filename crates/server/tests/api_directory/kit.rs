@@ -82,6 +82,7 @@ impl World {
             rules: settings.egress_rules.clone(),
             vault: vault.clone(),
             observe: observe.clone(),
+            telemetry: posthaste::telemetry::Telemetry::off(),
             clock: clock.clone(),
             dice: Dice::seeded(2),
             limits: Limits::default(),

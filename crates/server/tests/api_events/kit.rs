@@ -149,6 +149,7 @@ impl World {
             rules: rules(),
             vault: app.vault.clone(),
             observe: app.observe.clone(),
+            telemetry: posthaste::telemetry::Telemetry::off(),
             clock: app.clock.clone(),
             dice: Dice::seeded(2),
             limits: Limits::default(),

@@ -137,6 +137,7 @@ fn world(canaries: &Canaries) -> World {
         rules: rules.clone(),
         vault: vault.clone(),
         observe: observe.clone(),
+        telemetry: posthaste::telemetry::Telemetry::off(),
         clock: Clock::system(),
         dice: Dice::seeded(2),
         limits: Limits::default(),

@@ -121,4 +121,18 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
         "log.level",
         ["off", "debug", "warn,posthaste::attempt=info"],
     ),
+    (
+        "otlp.endpoint",
+        [
+            "http://127.0.0.1:4318",
+            "https://a.example/otlp",
+            "http://[::1]:4318",
+        ],
+    ),
+    ("otlp.headers", ["x-key=1", "x-key=1,x-team=a=b", "a=b c"]),
+    ("otlp.traces", ["false", "true", "false"]),
+    ("otlp.metrics", ["false", "true", "false"]),
+    ("otlp.interval", ["100ms", "2s", "3s"]),
+    ("otlp.sample", ["0", "0.25", "0.5"]),
+    ("otlp.service_name", ["a", "b", "c"]),
 ];

@@ -324,6 +324,7 @@ async fn run(app: &Arc<App>, store: Arc<ModelStore>, store_settings: StoreSettin
         rules: rules(),
         vault: app.vault.clone(),
         observe: app.observe.clone(),
+        telemetry: posthaste::telemetry::Telemetry::off(),
         clock: app.clock.clone(),
         dice: Dice::seeded(2),
         limits: Limits::default(),

@@ -19,4 +19,6 @@ mod signed;
 mod start;
 mod stop;
 mod support;
+mod telemetry;
 mod tour;
+mod trace;

@@ -24,3 +24,7 @@ mod signed;
 mod stop;
 #[path = "../program/support/mod.rs"]
 mod support;
+#[path = "../program/telemetry.rs"]
+mod telemetry;
+#[path = "../program/trace.rs"]
+mod trace;

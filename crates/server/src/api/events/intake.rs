@@ -18,6 +18,7 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::trace::TraceContext;
 use posthaste_store::{Content, Idempotency, NewEvent};
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
@@ -391,6 +392,7 @@ impl Draft {
         now: Timestamp,
         tenant: TenantId,
         only: Option<EndpointId>,
+        trace: Option<TraceContext>,
     ) -> NewEvent {
         let ordering = self.ordering_key.as_deref().map(ordering);
         let fingerprint = self
@@ -406,11 +408,15 @@ impl Draft {
             ordering,
             only,
             received: Some(Instant::now()),
-            content: Arc::new(self.content),
+            content: Arc::new(Content {
+                trace,
+                ..self.content
+            }),
         }
     }
 
-    /// Stands for all that makes this event another one than the next.
+    /// Stands for all that makes this event another one than the next. Its trace does not: whoever sends an event
+    /// again does so within another.
     fn fingerprint(&self) -> Fingerprint {
         let at = self.deliver_at.map_or(String::new(), |at| at.0.to_string());
         Fingerprint::of(&[

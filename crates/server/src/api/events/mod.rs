@@ -6,6 +6,7 @@
 mod batch;
 mod intake;
 mod schema;
+mod trace;
 mod view;
 
 use axum::body::Body;
@@ -28,6 +29,7 @@ use super::delivery_view::{Shown, status_now};
 use super::paging;
 use super::problem::{Noun, Problem};
 use intake::{Draft, Reader};
+use trace::Traced;
 use view::{EventSummary, EventView, Fate, write_accepted};
 
 pub use batch::MAX_BATCH;
@@ -46,7 +48,13 @@ const TEST_TYPE: &str = "posthaste.test";
 const TEST_PAYLOAD: &[u8] = br#"{"message":"This is a test from posthaste."}"#;
 
 /// `POST …/events`.
-async fn accept(mut call: Call) -> Result<Response<Body>, Problem> {
+async fn accept(call: Call) -> Result<Response<Body>, Problem> {
+    let mut traced = Traced::begin(&call);
+    let answer = accept_event(call, &mut traced).await;
+    traced.end(answer)
+}
+
+async fn accept_event(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
     body::check_json_type(call.headers())?;
     let limit = event_bytes(&app, &tenant.tenant);
@@ -56,12 +64,18 @@ async fn accept(mut call: Call) -> Result<Response<Body>, Problem> {
     let mut draft = reader.event(body::text(&bytes)?, "")?;
     reader.header(call.headers(), &mut draft);
     let draft = reader.finish(draft)?;
-    let event = draft.into_event(now, tenant.tenant.id.clone(), None);
-    accept_one(&app, &tenant, now, event).await
+    let event = draft.into_event(now, tenant.tenant.id.clone(), None, traced.context());
+    accept_one(&app, &tenant, now, event, traced).await
 }
 
 /// `POST …/events/batch`.
-async fn accept_batch(mut call: Call) -> Result<Response<Body>, Problem> {
+async fn accept_batch(call: Call) -> Result<Response<Body>, Problem> {
+    let mut traced = Traced::begin(&call);
+    let answer = accept_events(call, &mut traced).await;
+    traced.end(answer)
+}
+
+async fn accept_events(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
     body::check_json_type(call.headers())?;
     let bytes = call.take_body(app.settings.batch_bytes).await?;
@@ -73,9 +87,10 @@ async fn accept_batch(mut call: Call) -> Result<Response<Body>, Problem> {
     let owner = &tenant.tenant.id;
     let events: Vec<NewEvent> = drafts
         .into_iter()
-        .map(|draft| draft.into_event(now, owner.clone(), None))
+        .map(|draft| draft.into_event(now, owner.clone(), None, traced.context()))
         .collect();
     let accepted = store(&app, &tenant, now, events).await?;
+    traced.accepted(&accepted);
     let mut out = Vec::with_capacity(accepted.len() * TYPICAL_ANSWER_BYTES);
     out.extend_from_slice(br#"{"data":["#);
     for (index, ingested) in accepted.iter().enumerate() {
@@ -89,7 +104,13 @@ async fn accept_batch(mut call: Call) -> Result<Response<Body>, Problem> {
 }
 
 /// `POST …/endpoints/{endpoint}/test`.
-async fn test(mut call: Call) -> Result<Response<Body>, Problem> {
+async fn test(call: Call) -> Result<Response<Body>, Problem> {
+    let mut traced = Traced::begin(&call);
+    let answer = accept_test(call, &mut traced).await;
+    traced.end(answer)
+}
+
+async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
     let endpoint: EndpointId = call.id("endpoint", Noun::Endpoint)?;
     let limit = event_bytes(&app, &tenant.tenant);
@@ -116,8 +137,9 @@ async fn test(mut call: Call) -> Result<Response<Body>, Problem> {
         Some(Standing::Disabled) => return Err(endpoint_disabled()),
         Some(Standing::Enabled | Standing::Paused) => {}
     }
-    let event = draft.into_event(now, tenant.tenant.id.clone(), Some(endpoint));
-    accept_one(&app, &tenant, now, event).await
+    let owner = tenant.tenant.id.clone();
+    let event = draft.into_event(now, owner, Some(endpoint), traced.context());
+    accept_one(&app, &tenant, now, event, traced).await
 }
 
 /// The largest body that may carry one event: as large as any other, unless the tenant may send larger
@@ -137,8 +159,10 @@ async fn accept_one(
     tenant: &KnownTenant,
     now: Timestamp,
     event: NewEvent,
+    traced: &mut Traced,
 ) -> Result<Response<Body>, Problem> {
     let accepted = store(app, tenant, now, vec![event]).await?;
+    traced.accepted(&accepted);
     let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
     for ingested in &accepted {
         write_accepted(&ingested.event, &mut out);

@@ -9,5 +9,7 @@
 mod disk;
 mod server;
 
-pub(crate) use posthaste_testbed::{ADMIN_KEY, Answer, Api, Arrival, PATIENCE, Receiver};
+pub(crate) use posthaste_testbed::{
+    ADMIN_KEY, Answer, Api, Arrival, Collector, METRICS, PATIENCE, Receiver, TRACES, Told,
+};
 pub(crate) use server::{Server, posthaste};

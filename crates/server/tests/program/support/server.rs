@@ -85,6 +85,11 @@ impl Server {
         self.node.api()
     }
 
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.node.log()
+    }
+
     /// Kills it as a power cut would.
     pub(crate) fn kill(&mut self) {
         self.node.kill();

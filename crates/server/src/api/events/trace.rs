@@ -1,0 +1,133 @@
+//! Whose trace a request with events belongs to, and what is told of it.
+
+use axum::body::Body;
+use http::{HeaderMap, Response};
+use posthaste_core::id::{EventId, TenantId};
+use posthaste_core::subscription::EventType;
+use posthaste_core::trace::TraceContext;
+use posthaste_store::Ingested;
+
+use super::super::call::Call;
+use super::super::problem::Problem;
+use crate::telemetry::{AcceptSeen, Accepting, Telemetry};
+
+/// The header that names the trace.
+const TRACE_PARENT: &str = "traceparent";
+/// The header in which tracing systems say more of it.
+const TRACE_STATE: &str = "tracestate";
+
+/// A request with events, seen by whoever traces.
+pub(super) struct Traced {
+    telemetry: Telemetry,
+    accepting: Accepting,
+    route: &'static str,
+    tenant: TenantId,
+    events: usize,
+    event: Option<(EventId, EventType)>,
+}
+
+impl Traced {
+    /// The request begins.
+    pub(super) fn begin(call: &Call) -> Traced {
+        let telemetry = call.app.telemetry.clone();
+        Traced {
+            accepting: telemetry.accepting(given(call.headers())),
+            telemetry,
+            route: call.route.path,
+            tenant: call.tenant().tenant.id.clone(),
+            events: 0,
+            event: None,
+        }
+    }
+
+    /// What its events are stored with.
+    pub(super) fn context(&self) -> Option<TraceContext> {
+        self.accepting.context.clone()
+    }
+
+    /// These are its events.
+    pub(super) fn accepted(&mut self, accepted: &[Ingested]) {
+        self.events = accepted.len();
+        if let [only] = accepted {
+            self.event = Some((only.event.id, only.event.event_type.clone()));
+        }
+    }
+
+    /// The request is answered.
+    pub(super) fn end(
+        self,
+        answer: Result<Response<Body>, Problem>,
+    ) -> Result<Response<Body>, Problem> {
+        let (status, problem) = match &answer {
+            Ok(response) => (response.status(), None),
+            Err(problem) => (problem.status, Some(problem.code.as_str())),
+        };
+        let event = self.event.as_ref();
+        let seen = AcceptSeen {
+            route: self.route,
+            tenant: &self.tenant,
+            events: self.events,
+            event: event.map(|(id, event_type)| (*id, event_type)),
+            status: status.as_u16(),
+            problem,
+        };
+        self.telemetry.accepted(self.accepting, &seen);
+        answer
+    }
+}
+
+/// What the headers of a request say of its trace. What is not as the standard says is not there.
+fn given(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut parents = headers.get_all(TRACE_PARENT).iter();
+    let parent = parents.next()?.to_str().ok()?;
+    if parents.next().is_some() {
+        return None;
+    }
+    let states = headers.get_all(TRACE_STATE).iter();
+    let states: Result<Vec<&str>, _> = states.map(|value| value.to_str()).collect();
+    TraceContext::read(parent, states.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn read(headers: &[(&'static str, &'static [u8])]) -> Option<String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let value = HeaderValue::from_bytes(value).expect("a value");
+            map.append(*name, value);
+        }
+        given(&map).map(|context| context.to_string())
+    }
+
+    #[test]
+    fn a_trace_is_named_once_and_described_often() {
+        let parent = PARENT.as_bytes();
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&[("tracestate", b"a=1")]), None);
+        assert_eq!(read(&[("traceparent", parent)]), Some(PARENT.to_owned()));
+        assert_eq!(
+            read(&[("traceparent", parent), ("traceparent", parent)]),
+            None
+        );
+        assert_eq!(
+            read(&[
+                ("tracestate", b"a=1"),
+                ("traceparent", parent),
+                ("tracestate", b"b=2"),
+            ]),
+            Some(format!("{PARENT} a=1,b=2"))
+        );
+        // What is no text spoils itself alone.
+        assert_eq!(
+            read(&[("traceparent", parent), ("tracestate", b"a=\xff")]),
+            Some(PARENT.to_owned())
+        );
+        assert_eq!(read(&[("traceparent", b"\xff")]), None);
+    }
+}

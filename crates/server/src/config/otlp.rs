@@ -1,0 +1,79 @@
+//! What a document says about the collector.
+
+use http::{HeaderName, HeaderValue};
+use posthaste_core::mistakes::Fields;
+use posthaste_core::time::Span;
+use serde_json::Value;
+
+use super::Secret;
+use super::read::{parsed, read_items, read_truth, set};
+use crate::telemetry::OtlpSettings;
+
+/// How many headers the collector may be shown.
+const MAX_HEADERS: usize = 16;
+/// The longest value of one.
+const MAX_VALUE_BYTES: usize = 4_096;
+/// How often it may be told at the most.
+const SHORTEST_INTERVAL: Span = Span::from_millis(100);
+/// How seldom.
+const LONGEST_INTERVAL: Span = Span::from_hours(1);
+/// The longest name of a service.
+const MAX_NAME_CHARS: usize = 100;
+
+/// Headers that belong to the request itself.
+const OURS: &[&str] = &[
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "host",
+    "transfer-encoding",
+    "user-agent",
+];
+
+pub(super) fn read_otlp(settings: &mut OtlpSettings, mut fields: Fields<'_, '_>) {
+    let endpoint = parsed(&mut fields, "endpoint", |text| {
+        text.parse()
+            .map_err(|_| "must be the URL of a collector, such as \"http://127.0.0.1:4318\"")
+    });
+    settings.endpoint = endpoint.or(settings.endpoint.take());
+    let headers = read_items(&mut fields, "headers", MAX_HEADERS, header);
+    set(&mut settings.headers, headers);
+    set(&mut settings.traces, read_truth(&mut fields, "traces"));
+    set(&mut settings.metrics, read_truth(&mut fields, "metrics"));
+    let interval = fields.span("interval", SHORTEST_INTERVAL, LONGEST_INTERVAL);
+    set(&mut settings.interval, interval);
+    set(&mut settings.sample, fields.number("sample", 0.0, 1.0));
+    let name = parsed(&mut fields, "service_name", read_name);
+    set(&mut settings.service_name, name);
+    fields.finish();
+}
+
+/// Reads `name=value`. The message does not repeat the value, which may be a key.
+fn header(item: &Value) -> Result<(HeaderName, Secret), &'static str> {
+    const WRONG: &str = "must be the name of a header, = and its value, such as \"x-api-key=…\"";
+    let (name, value) = item
+        .as_str()
+        .and_then(|text| text.split_once('='))
+        .ok_or(WRONG)?;
+    let (name, value) = (name.trim(), value.trim());
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| WRONG)?;
+    let fits = value.len() <= MAX_VALUE_BYTES && HeaderValue::from_str(value).is_ok();
+    if !fits {
+        return Err(WRONG);
+    }
+    if OURS.contains(&name.as_str()) {
+        return Err("is a header that posthaste sets itself");
+    }
+    Ok((name, Secret::new(value)))
+}
+
+fn read_name(text: &str) -> Result<String, String> {
+    let fits = !text.trim().is_empty()
+        && text.chars().count() <= MAX_NAME_CHARS
+        && !text.chars().any(char::is_control);
+    match fits {
+        true => Ok(text.trim().to_owned()),
+        false => Err(format!("must have 1 to {MAX_NAME_CHARS} characters")),
+    }
+}

@@ -1,0 +1,121 @@
+//! Sends what is told to the collector, and bears it when there is none.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_egress::Roots;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::line::{Line, Taken};
+use super::{Station, otlp, unix_time};
+use crate::observe::metric::Metric;
+
+/// How long spans wait for others to go with them.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long spans are offered to a collector that does not take them.
+const SPAN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a stop waits for what is left.
+const FLUSH_TIME: Duration = Duration::from_secs(3);
+
+/// Says what the metrics are now.
+pub type Source = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Metric>> + Send>> + Send + Sync>;
+
+/// What sends.
+pub struct Exporter {
+    stopping: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    station: Arc<Station>,
+}
+
+pub(super) fn start(station: Arc<Station>, roots: Roots, source: Source) -> Exporter {
+    let (stopping, stopped) = watch::channel(false);
+    let mut tasks = Vec::new();
+    let line = |path: &str| Line::new(&station, &roots, path, stopped.clone());
+    if station.settings.traces {
+        let line = line(otlp::TRACES_PATH);
+        let telling = tell_spans(station.clone(), line, stopped.clone());
+        tasks.push(tokio::spawn(telling));
+    }
+    if station.settings.metrics {
+        let line = line(otlp::METRICS_PATH);
+        let telling = tell_metrics(station.clone(), line, source, stopped.clone());
+        tasks.push(tokio::spawn(telling));
+    }
+    Exporter {
+        stopping,
+        tasks,
+        station,
+    }
+}
+
+impl Exporter {
+    /// Sends what is left, as far as that is soon done.
+    pub async fn close(self) {
+        self.stopping.send_replace(true);
+        let end = Instant::now() + FLUSH_TIME;
+        for task in self.tasks {
+            let ending = task.abort_handle();
+            if timeout_at(end, task).await.is_err() {
+                ending.abort();
+            }
+        }
+        let spans = self.station.queue.len();
+        if spans > 0 {
+            self.station.queue.drop_spans(spans as u64);
+            tracing::warn!(spans, "the collector did not take the last spans in time");
+        }
+    }
+}
+
+async fn tell_spans(station: Arc<Station>, mut line: Line, mut stopped: watch::Receiver<bool>) {
+    loop {
+        let stopping = tokio::select! {
+            () = station.queue.enough() => false,
+            () = sleep(LINGER) => false,
+            _ = stopped.wait_for(|stopping| *stopping) => true,
+        };
+        loop {
+            let spans = station.queue.take();
+            if spans.is_empty() {
+                break;
+            }
+            let body = otlp::traces(&station, &spans);
+            match line.deliver(body.into(), SPAN_PATIENCE).await {
+                Taken::All => {}
+                Taken::AllBut(rejected) => station.queue.drop_spans(rejected),
+                Taken::Nothing => station.queue.drop_spans(spans.len() as u64),
+            }
+        }
+        if stopping {
+            return;
+        }
+    }
+}
+
+async fn tell_metrics(
+    station: Arc<Station>,
+    mut line: Line,
+    source: Source,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let interval = Duration::from_millis(station.settings.interval.as_millis());
+    loop {
+        let stopping = tokio::select! {
+            () = sleep(interval) => false,
+            _ = stopped.wait_for(|stopping| *stopping) => true,
+        };
+        let metrics = source().await;
+        let body = otlp::metrics(&station, unix_time(&station.clock), &metrics);
+        // The next reading says all that this one would, so nobody waits for it beyond that.
+        match line.deliver(body.into(), interval).await {
+            Taken::All | Taken::AllBut(_) => {}
+            Taken::Nothing => station.queue.drop_reading(),
+        }
+        if stopping {
+            return;
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The producer's trace reaches the receiver, whichever way an attempt comes about.
+
+use serde_json::{Value, json};
+
+use super::support::{Answer, Arrival, Receiver, Server};
+
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+const STATE: &str = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
+
+fn told(arrival: &Arrival) -> (Option<&str>, Option<&str>) {
+    let header = |name: &str| {
+        let value = arrival.headers.get(name)?;
+        Some(value.to_str().expect("text"))
+    };
+    (header("traceparent"), header("tracestate"))
+}
+
+// The receiver must go on while the test waits for the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_attempt_belongs_to_the_trace_of_its_event() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = Server::start(directory.path(), &["--log-format", "json"]);
+    let receiver = Receiver::start(|_| Answer::status(503)).await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = json!({
+        "url": receiver.url(),
+        "retry_policy": {"backoff": {"kind": "fixed", "interval": "30ms"}, "max_attempts": 2},
+    });
+    api.endpoint("acme", endpoint).await;
+    api.saying(&[("traceparent", PARENT), ("tracestate", STATE)]);
+    let event = json!({"type": "a.b", "payload": 1, "idempotency_key": "k"});
+    let accepted = api.event("acme", event.clone()).await;
+    let delivery = accepted["deliveries"][0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    api.until(&path, |body| body["status"] == "failed").await;
+
+    // Whoever sends it again does so within another trace, and it is the same event.
+    api.saying(&[("traceparent", OTHER)]);
+    let again = api.post("/v1/tenants/acme/events", event).await;
+    assert_eq!(again.expect(200), accepted);
+
+    // Its last lines are written when it stops.
+    assert!(server.stop().success());
+    let lines: Vec<Value> = server
+        .log()
+        .iter()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|line: &Value| line["target"] == "posthaste::attempt")
+        .collect();
+    assert_eq!(lines.len(), 2, "one for each attempt: {lines:?}");
+    for (index, line) in lines.iter().enumerate() {
+        assert_eq!(line["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(line["delivery_id"], delivery);
+        assert_eq!(line["attempt"], index + 1);
+    }
+
+    // From disk, in another process: by hand, and by a replay.
+    server.restart();
+    let mut api = server.api();
+    let retry = format!("{path}/retry");
+    api.call("POST", &retry, None).await.expect(202);
+    api.until(&path, |body| body["attempt_count"] == 4).await;
+    api.until(&path, |body| body["status"] == "failed").await;
+    receiver.behave(|_| Answer::status(200));
+    let replay = json!({"status": "failed"});
+    let replays = "/v1/tenants/acme/replays";
+    api.post(replays, replay).await.expect(202);
+    api.until(&path, |body| body["status"] == "succeeded").await;
+
+    let ledger = receiver.ledger();
+    assert_eq!(ledger.len(), 5);
+    for arrival in &ledger {
+        assert_eq!(told(arrival), (Some(PARENT), Some(STATE)));
+    }
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_as_the_standard_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let plain = api
+        .endpoint("acme", json!({"url": receiver.url_of("plain")}))
+        .await;
+    let own = json!({
+        "url": receiver.url_of("own"),
+        "event_types": ["own"],
+        "headers": {"tracestate": "mine=1"},
+    });
+    api.endpoint("acme", own).await;
+
+    let events = "/v1/tenants/acme/events";
+    let mut send = async |headers: &[(&'static str, &str)], path: &str, body: Value| {
+        let before = receiver.count();
+        api.saying(headers);
+        api.post(path, body).await.expect(202);
+        receiver.arrivals(before + 1).await.split_off(before)
+    };
+    let event = json!({"type": "a.b", "payload": 1});
+
+    let arrival = send(&[], events, event.clone()).await.remove(0);
+    assert_eq!(told(&arrival), (None, None));
+
+    // What is not as it should be is not there; a wrong state goes alone.
+    let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+    let wrong = [("traceparent", zeros), ("tracestate", STATE)];
+    let arrival = send(&wrong, events, event.clone()).await.remove(0);
+    assert_eq!(told(&arrival), (None, None));
+    let half = [("traceparent", PARENT), ("tracestate", "A=1")];
+    let arrival = send(&half, events, event.clone()).await.remove(0);
+    assert_eq!(told(&arrival), (Some(PARENT), None));
+
+    // A later version is told on as the one we know.
+    let later = PARENT.replacen("00", "cc", 1) + "-more";
+    let later = [("traceparent", later.as_str())];
+    let arrival = send(&later, events, event.clone()).await.remove(0);
+    assert_eq!(told(&arrival), (Some(PARENT), None));
+
+    // One request with several events has one trace, and a test event has one too.
+    let given = [("traceparent", OTHER), ("tracestate", STATE)];
+    let batch = json!({"events": [event.clone(), event.clone()]});
+    send(&given, "/v1/tenants/acme/events/batch", batch).await;
+    let test = plain["id"].as_str().unwrap();
+    let test = format!("/v1/tenants/acme/endpoints/{test}/test");
+    send(&given, &test, json!({})).await;
+    let ledger = receiver.arrivals(7).await;
+    for arrival in &ledger[4..] {
+        assert_eq!(told(arrival), (Some(OTHER), Some(STATE)));
+    }
+
+    // What the endpoint's owner says is said instead, and nothing beside it.
+    let event = json!({"type": "own", "payload": 1});
+    send(&given, events, event).await;
+    receiver.arrivals(9).await;
+    let arrival = receiver.ledger_of("own").remove(0);
+    assert_eq!(told(&arrival), (None, Some("mine=1")));
+}

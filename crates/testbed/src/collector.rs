@@ -1,0 +1,139 @@
+//! A collector on loopback that takes what is told over OTLP/HTTP in JSON, and can say what came.
+
+use serde_json::{Map, Value};
+
+use crate::{Answer, Arrival, Receiver};
+
+/// Where spans come.
+pub const TRACES: &str = "/v1/traces";
+/// Where metrics come.
+pub const METRICS: &str = "/v1/metrics";
+
+/// A collector.
+pub struct Collector {
+    receiver: Receiver,
+}
+
+/// A span that came.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its trace.
+    pub trace_id: String,
+    /// Its own name in it.
+    pub span_id: String,
+    /// What caused it, if that is known.
+    pub parent_id: Option<String>,
+    /// What it is called.
+    pub name: String,
+    /// 2 answers, 3 calls.
+    pub kind: u64,
+    /// What is said with it.
+    pub attributes: Map<String, Value>,
+    /// Whether it is said to have failed.
+    pub failed: bool,
+    /// Who says so.
+    pub resource: Map<String, Value>,
+}
+
+impl Collector {
+    /// A collector that takes everything.
+    pub async fn start() -> Collector {
+        Collector::answering(|_| Answer::status(200)).await
+    }
+
+    /// A collector that answers like this.
+    pub async fn answering(
+        behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
+    ) -> Collector {
+        Collector {
+            receiver: Receiver::start(behaviour).await,
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.receiver.address)
+    }
+
+    /// The requests as they came.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// Waits until the spans that came are as wanted.
+    pub async fn spans(&self, wanted: impl Fn(&[Told]) -> bool) -> Vec<Told> {
+        let ledger = self.receiver.until(|ledger| wanted(&spans_in(ledger)));
+        spans_in(&ledger.await)
+    }
+
+    /// Waits until a metric came that is as wanted, and gives it back as it was written.
+    pub async fn metric(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let ledger = self.receiver.until(|ledger| {
+            let latest = latest(ledger, name);
+            latest.is_some_and(|metric| wanted(&metric))
+        });
+        latest(&ledger.await, name).expect("it came")
+    }
+}
+
+fn spans_in(ledger: &[Arrival]) -> Vec<Told> {
+    let mut told = Vec::new();
+    for resource in parts(ledger, TRACES, "resourceSpans") {
+        for scope in list(&resource["scopeSpans"]) {
+            let spans = list(&scope["spans"]).iter();
+            told.extend(spans.map(|span| read(span, &resource["resource"])));
+        }
+    }
+    told
+}
+
+fn latest(ledger: &[Arrival], name: &str) -> Option<Value> {
+    let mut latest = None;
+    for resource in parts(ledger, METRICS, "resourceMetrics") {
+        for scope in list(&resource["scopeMetrics"]) {
+            let mut metrics = list(&scope["metrics"]).iter();
+            let found = metrics.rfind(|metric| metric["name"] == name);
+            latest = found.cloned().or(latest);
+        }
+    }
+    latest
+}
+
+fn parts(ledger: &[Arrival], path: &str, name: &str) -> Vec<Value> {
+    let mut parts = Vec::new();
+    for arrival in ledger.iter().filter(|arrival| arrival.path == path) {
+        assert_eq!(arrival.header("content-type"), "application/json");
+        let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
+        parts.extend(list(&body[name]).iter().cloned());
+    }
+    parts
+}
+
+fn read(span: &Value, resource: &Value) -> Told {
+    let text = |name: &str| span[name].as_str().expect(name).to_owned();
+    let number = |name: &str| text(name).parse::<u64>().expect(name);
+    assert!(number("startTimeUnixNano") <= number("endTimeUnixNano"));
+    Told {
+        trace_id: text("traceId"),
+        span_id: text("spanId"),
+        parent_id: span["parentSpanId"].as_str().map(str::to_owned),
+        name: text("name"),
+        kind: span["kind"].as_u64().expect("a kind"),
+        attributes: attributes(span),
+        failed: span["status"]["code"] == 2,
+        resource: attributes(resource),
+    }
+}
+
+fn attributes(of: &Value) -> Map<String, Value> {
+    let pair = |one: &Value| {
+        let value = one["value"].as_object().expect("a value");
+        let value = value.values().next().expect("of one kind").clone();
+        (one["key"].as_str().expect("a key").to_owned(), value)
+    };
+    list(&of["attributes"]).iter().map(pair).collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
