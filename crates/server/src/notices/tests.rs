@@ -19,7 +19,8 @@ use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
     AttemptDetail, AuditFilter, Content, Endpoint, EventFilter, Idempotency, Ingest, Letter,
-    Limits, NewEvent, NoticeEntry, PageRequest, Store, StoreError, StoreSettings, Tenant, Via, Written,
+    Limits, NewEvent, NoticeEntry, PageRequest, Store, StoreError, StoreSettings, Tenant, Via,
+    Written,
 };
 use tokio::sync::Notify;
 
