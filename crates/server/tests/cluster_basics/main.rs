@@ -6,6 +6,7 @@
 )]
 
 mod asked;
+mod notices;
 mod pair;
 mod roles;
 mod start;
