@@ -26,6 +26,7 @@ pub mod notices;
 pub mod observe;
 pub mod orders;
 pub mod picture;
+pub mod queue_age;
 pub mod replayer;
 pub mod report;
 pub mod signing_keys;

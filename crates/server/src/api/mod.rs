@@ -120,6 +120,7 @@ impl App {
             engine.clone(),
             observe.clone(),
             clock.clone(),
+            store.clone(),
             store.cluster(),
         );
         App {

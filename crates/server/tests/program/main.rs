@@ -8,6 +8,7 @@
 
 mod credentials;
 mod deliver;
+mod figures;
 mod full;
 mod kill;
 mod life;

@@ -12,6 +12,8 @@
 
 #[path = "../program/deliver.rs"]
 mod deliver;
+#[path = "../program/figures.rs"]
+mod figures;
 #[path = "../program/kill.rs"]
 mod kill;
 #[path = "../program/life.rs"]
