@@ -7,6 +7,7 @@
 //! measures; [`demo`] shows it all.
 
 pub mod advice;
+pub mod alerts;
 pub mod api;
 pub mod bench;
 pub mod chance;

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use crate::alerts::{AlertSettings, Hearing, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
@@ -83,6 +84,8 @@ pub struct NodeSettings {
     pub endpoints_told: usize,
     /// How long what is finished is kept.
     pub retention: Retention,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
     /// What a collector is told.
@@ -210,6 +213,7 @@ impl Node {
             retry_after_cap,
             endpoints_told,
             retention,
+            alerts,
             grace,
             otlp,
         } = settings;
@@ -327,16 +331,19 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
+        let watching = Watch::new(store.clone(), app.clock.clone(), alerts.clone())
+            .start(app.switchboard.clone(), stopped.clone());
         let herald = notices::start(Telling {
             store: store.clone(),
             clock: app.clock.clone(),
             switchboard: app.switchboard.clone(),
-            hears: Arc::new(notices::Nobody),
+            hears: Arc::new(Hearing::new(store.clone(), alerts)),
             observe: observe.clone(),
             means,
             stopped: stopped.clone(),
         });
         let keepers = vec![
+            Keeper::new("the watch for alerts", watching),
             Keeper::new("the herald", herald),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),

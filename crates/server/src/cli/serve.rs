@@ -110,6 +110,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
             attempts: config.attempt_retention,
             ..Retention::all(config.retention, 0)
         },
+        alerts: config.alerts.clone(),
         grace: duration(config.grace),
         otlp: config.otlp.clone(),
     })

@@ -12,6 +12,7 @@
 //!
 //! `config.default.toml` holds every setting with its default, and says what it does.
 
+mod alerts;
 mod error;
 mod file;
 mod layer;
@@ -49,6 +50,7 @@ pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
 pub use store::{DatabaseUrl, StoreLocation};
 
+use crate::alerts::AlertSettings;
 use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
 use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
@@ -113,6 +115,8 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// Who is told of what without asking.
     pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
@@ -253,6 +257,7 @@ impl Default for Config {
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            alerts: AlertSettings::default(),
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
             metrics: MetricSettings::default(),

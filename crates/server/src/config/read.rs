@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{mail, metrics, notices, otlp, pages};
+use super::{alerts, mail, metrics, notices, otlp, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -125,6 +125,9 @@ impl Config {
         }
         if let Some(section) = fields.object("breaker") {
             read_breaker(&mut self.breaker, section);
+        }
+        if let Some(section) = fields.object("alerts") {
+            alerts::read_alerts(&mut self.alerts, section);
         }
         if let Some(section) = fields.object("notices") {
             notices::read_notices(&mut self.notices, section);
