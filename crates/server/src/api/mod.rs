@@ -121,6 +121,7 @@ impl App {
             engine.clone(),
             observe.clone(),
             clock.clone(),
+            store.clone(),
             store.cluster(),
         );
         App {

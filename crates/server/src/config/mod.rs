@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod layer;
 mod mail;
+mod metrics;
 mod notices;
 mod otlp;
 mod pages;
@@ -43,6 +44,7 @@ use posthaste_store::postgres::DEFAULT_LEASE;
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
+pub use metrics::MetricSettings;
 pub use role::Role;
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
@@ -119,6 +121,8 @@ pub struct Config {
     pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
     pub mail: MailSettings,
+    /// What is told to Prometheus.
+    pub metrics: MetricSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// What a collector is told.
@@ -256,6 +260,7 @@ impl Default for Config {
             alerts: AlertSettings::default(),
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
+            metrics: MetricSettings::default(),
             log: LogSettings::default(),
             otlp: OtlpSettings::default(),
             strange_variables: Vec::new(),

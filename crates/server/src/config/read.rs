@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{alerts, mail, notices, otlp, pages};
+use super::{alerts, mail, metrics, notices, otlp, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -134,6 +134,9 @@ impl Config {
         }
         if let Some(section) = fields.object("mail") {
             mail::read_mail(&mut self.mail, section);
+        }
+        if let Some(section) = fields.object("metrics") {
+            metrics::read_metrics(&mut self.metrics, section);
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);

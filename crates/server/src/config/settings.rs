@@ -129,6 +129,8 @@ pub const SETTINGS: &[Setting] = &[
     plain("mail.from", Text),
     plain("mail.to", List),
     plain("mail.every", Text),
+    plain("metrics.per_endpoint", Truth),
+    plain("metrics.endpoints", Count),
     flagged("log.format", Text),
     flagged("log.level", Text),
     plain("otlp.endpoint", Text),

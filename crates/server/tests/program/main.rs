@@ -9,6 +9,7 @@
 mod alerts;
 mod credentials;
 mod deliver;
+mod figures;
 mod full;
 mod kill;
 mod life;

@@ -14,6 +14,8 @@
 mod alerts;
 #[path = "../program/deliver.rs"]
 mod deliver;
+#[path = "../program/figures.rs"]
+mod figures;
 #[path = "../program/kill.rs"]
 mod kill;
 #[path = "../program/life.rs"]
