@@ -105,12 +105,14 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         breaker: config.breaker.clone(),
         means: means(config).map_err(Failure::Roots)?,
         retry_after_cap: config.engine.retry_after_cap,
+        endpoints_told: config.metrics.endpoints_told(),
         retention: Retention {
             payloads: config.payload_retention,
             attempts: config.attempt_retention,
             plans: Arc::new(config.plans.clone()),
             ..Retention::all(config.retention, 0)
         },
+        alerts: config.alerts.clone(),
         grace: duration(config.grace),
         otlp: config.otlp.clone(),
     })

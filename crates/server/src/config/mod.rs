@@ -12,10 +12,12 @@
 //!
 //! `config.default.toml` holds every setting with its default, and says what it does.
 
+mod alerts;
 mod error;
 mod file;
 mod layer;
 mod mail;
+mod metrics;
 mod notices;
 mod otlp;
 mod pages;
@@ -46,12 +48,14 @@ use posthaste_store::postgres::DEFAULT_LEASE;
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
+pub use metrics::MetricSettings;
 pub use plans::MAX_PLAN_NAME_CHARS;
 pub use role::Role;
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
 pub use store::{DatabaseUrl, StoreLocation};
 
+use crate::alerts::AlertSettings;
 use crate::api::settings::{ApiSettings, Pace};
 use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
@@ -118,10 +122,14 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// Who is told of what without asking.
     pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
     pub mail: MailSettings,
+    /// What is told to Prometheus.
+    pub metrics: MetricSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// What a collector is told.
@@ -263,8 +271,10 @@ impl Default for Config {
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            alerts: AlertSettings::default(),
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
+            metrics: MetricSettings::default(),
             log: LogSettings::default(),
             otlp: OtlpSettings::default(),
             strange_variables: Vec::new(),

@@ -194,6 +194,16 @@ const LINES: &[(&str, &str, &str)] = &[
     ),
     ("stats", "GET /v1/tenants/acme/stats", ""),
     (
+        "alerts list --open --name retry_ratio",
+        "GET /v1/tenants/acme/alerts?state=open&name=retry_ratio",
+        "",
+    ),
+    (
+        "alerts list --resolved --endpoint ep_1 --since 2026-11-15T12:00:00Z",
+        "GET /v1/tenants/acme/alerts?state=resolved&endpoint=ep_1&since=2026-11-15T12%3A00%3A00.000Z",
+        "",
+    ),
+    (
         "audit list --since 2026-11-15T12:00:00Z --until 2026-11-15T13:00:00Z --limit 9",
         "GET /v1/tenants/acme/audit?since=2026-11-15T12%3A00%3A00.000Z&until=2026-11-15T13%3A00%3A00.000Z&limit=9",
         "",

@@ -6,6 +6,8 @@
 )]
 
 mod asked;
+mod figures;
+mod notices;
 mod pair;
 mod roles;
 mod start;

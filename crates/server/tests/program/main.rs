@@ -6,8 +6,10 @@
     reason = "tests call the program as people do"
 )]
 
+mod alerts;
 mod credentials;
 mod deliver;
+mod figures;
 mod full;
 mod kill;
 mod life;

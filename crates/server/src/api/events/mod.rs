@@ -9,6 +9,8 @@ mod schema;
 mod trace;
 mod view;
 
+use std::time::Instant;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -190,7 +192,10 @@ async fn store(
     let keyless = events.iter().filter(|event| event.idempotency.is_none());
     let surely_new = keyless.count() as u64;
     let allowance = app.allowance(tenant, now, surely_new)?;
-    match app.store.accept_within(now, events, allowance).await? {
+    let asked_at = Instant::now();
+    let accepted = app.store.accept_within(now, events, allowance).await;
+    app.observe.committed(asked_at.elapsed());
+    match accepted? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
             app.observe.accepted(fresh as u64);
