@@ -97,6 +97,8 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("breaker.exhausted_deliveries", ["1", "2", "3"]),
     ("breaker.first_wait", ["1s", "2s", "3s"]),
     ("breaker.longest_wait", ["10s", "20s", "30s"]),
+    ("notices.tenant", ["operator", "ops", "us"]),
+    ("notices.gather", ["0s", "10s", "1m"]),
     (
         "mail.server",
         [
