@@ -7,6 +7,7 @@
 //! measures; [`demo`] shows it all.
 
 pub mod advice;
+pub mod alerts;
 pub mod api;
 pub mod bench;
 pub mod chance;
@@ -26,6 +27,7 @@ pub mod notices;
 pub mod observe;
 pub mod orders;
 pub mod picture;
+pub mod queue_age;
 pub mod replayer;
 pub mod report;
 pub mod signing_keys;

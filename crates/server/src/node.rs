@@ -3,7 +3,7 @@
 //! ```text
 //!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (looks at what waits) ▸ API
 //!  stop:   API takes no more, engine begins no more ▸ requests are answered, flights come back and are
-//!          recorded ▸ store closes
+//!          recorded ▸ figures are written ▸ store closes
 //! ```
 //!
 //! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
@@ -26,12 +26,13 @@ use posthaste_core::time::Span;
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
-use posthaste_store::{OpenError, Store, StoreError, StoreSettings};
+use posthaste_store::{OpenError, Retention, Store, StoreError, StoreSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use crate::alerts::{AlertSettings, Hearing, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
@@ -41,7 +42,7 @@ use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::notices::{self, Means, Telling};
-use crate::observe::Observatory;
+use crate::observe::{Observatory, flush};
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
 use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
@@ -79,8 +80,12 @@ pub struct NodeSettings {
     pub means: Means,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
+    /// So many endpoints are told of one by one in the metrics.
+    pub endpoints_told: usize,
     /// How long what is finished is kept.
-    pub retention: Span,
+    pub retention: Retention,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
     /// What a collector is told.
@@ -140,6 +145,7 @@ pub struct Node {
     first_admin_key: Option<String>,
     store: Arc<dyn Store>,
     engine: Engine,
+    observe: Arc<Observatory>,
     stopping: watch::Sender<bool>,
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
@@ -205,7 +211,9 @@ impl Node {
             breaker,
             means,
             retry_after_cap,
+            endpoints_told,
             retention,
+            alerts,
             grace,
             otlp,
         } = settings;
@@ -257,7 +265,7 @@ impl Node {
             max_idle_per_key: MAX_IN_FLIGHT as usize,
             ..ClientSettings::default()
         });
-        let observe = Arc::new(Observatory::new());
+        let observe = Arc::new(Observatory::new().by_endpoint(endpoints_told));
         let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),
@@ -323,19 +331,26 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
+        let watching = Watch::new(store.clone(), app.clock.clone(), alerts.clone())
+            .start(app.switchboard.clone(), stopped.clone());
         let herald = notices::start(Telling {
             store: store.clone(),
             clock: app.clock.clone(),
             switchboard: app.switchboard.clone(),
-            hears: Arc::new(notices::Nobody),
-            observe,
+            hears: Arc::new(Hearing::new(store.clone(), alerts)),
+            observe: observe.clone(),
             means,
             stopped: stopped.clone(),
         });
         let keepers = vec![
+            Keeper::new("the watch for alerts", watching),
             Keeper::new("the herald", herald),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),
+            Keeper::new(
+                "the keeping of figures",
+                flush::start(store.clone(), observe.clone(), stopped.clone()),
+            ),
         ];
         let serving = tokio::spawn(async move {
             let stop = until(stopped.clone());
@@ -355,6 +370,7 @@ impl Node {
             first_admin_key,
             store,
             engine,
+            observe,
             stopping,
             serving,
             sending,
@@ -417,6 +433,7 @@ impl Node {
             );
         }
         self.sending.abort();
+        flush::last(&self.observe, &*self.store).await;
         if let Some(telling) = self.telling {
             telling.close().await;
         }

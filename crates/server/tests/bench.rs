@@ -134,6 +134,25 @@ fn what_cannot_be_is_refused_with_what_could() {
 }
 
 #[test]
+fn what_is_old_is_removed_while_others_are_delivered() {
+    let told = document(bench("--scenario retention --events 400 --json"));
+    let retention = &told["scenarios"][0];
+    assert_eq!(retention["removed"], 400);
+    assert!(retention["removed_within_ms"].is_number(), "{retention}");
+    assert!(retention["ratio"].is_number(), "{retention}");
+    for name in ["before", "while_removing", "after"] {
+        is_measured(&retention[name], "deliveries_per_second");
+    }
+    let rounds = retention["sizes_of_rounds"].as_array().expect("a list");
+    let sizes: Vec<u64> = rounds
+        .iter()
+        .map(|size| size["file_bytes"].as_u64().expect("a size"))
+        .collect();
+    assert_eq!(sizes.len(), 5);
+    assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
+}
+
+#[test]
 fn the_server_delivers_everything_once() {
     let told = document(bench("--events 300 --rounds 1 --rate 500/s --json"));
     for name in BOTH_HAVE {

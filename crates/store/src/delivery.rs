@@ -107,6 +107,8 @@ pub enum Retried {
     EndpointDisabled,
     /// Its endpoint is deleted.
     EndpointDeleted,
+    /// It has ended, and what it carried has been removed since.
+    PayloadGone,
     /// There is no such delivery.
     NoSuchDelivery,
 }

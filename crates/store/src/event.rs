@@ -130,6 +130,8 @@ pub struct StoredEvent {
     pub deliver_at: Option<Timestamp>,
     /// What it carries.
     pub content: Arc<Content>,
+    /// When the bytes that it carried were removed. The rest of its content is still known.
+    pub payload_removed_at: Option<Timestamp>,
     /// The key that its sender chose.
     pub idempotency_key: Option<String>,
 }

@@ -31,10 +31,12 @@ mod page;
 mod passes;
 pub mod postgres;
 mod replay;
+mod retention;
 mod scope;
 mod settings;
 pub mod sqlite;
 mod store;
+mod stretches;
 mod whose;
 
 pub use posthaste_core::cluster::NodeNo;
@@ -59,11 +61,12 @@ pub use event::{
     Ingest, Ingested, NewEvent, StoredEvent,
 };
 pub use figures::{Figures, Happened, MAX_TALLIES_ADDED, Tally, Width};
-pub use maintenance::{Counts, Retention, Swept, Tidied};
+pub use maintenance::{Counts, Swept, Tidied};
 pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, MAX_NOTICES, NoticeEntry, Outbox, Posted};
 pub use page::{Page, PageRequest};
 pub use passes::{Holder, Pass};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
+pub use retention::{Kept, Retention};
 pub use scope::Scope;
 pub use settings::StoreSettings;
 pub use store::{Answer, Done, Store};

@@ -1,7 +1,5 @@
 //! Keeping house.
 
-use posthaste_core::time::Span;
-
 /// What came of failing what waits for an endpoint, a piece at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
@@ -11,20 +9,15 @@ pub struct Swept {
     pub more: bool,
 }
 
-/// How long what is finished is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// Where the tenant's limits do not say.
-    pub default: Span,
-    /// At most so many events are looked at in one step.
-    pub step: usize,
-}
-
 /// What one step of tidying did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tidied {
     /// Events removed, with all their deliveries and attempts.
     pub events: usize,
+    /// Events of which what they carry was removed, and nothing else.
+    pub payloads: usize,
+    /// Deliveries whose attempts were removed but for the last, and which stay.
+    pub attempts: usize,
     /// There may be more to remove at once. Otherwise an hour is soon enough.
     pub more: bool,
 }

@@ -81,8 +81,10 @@ pub struct Replay {
     pub status: ReplayStatus,
     /// How many there were to send when it began.
     pub total: u64,
-    /// How many have been set going.
+    /// How many it has come to.
     pub replayed: u64,
+    /// How many of those it has passed over.
+    pub skipped: u64,
     /// When it began.
     pub created_at: Timestamp,
     /// When it ended.

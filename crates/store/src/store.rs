@@ -194,7 +194,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>>;
 
-    /// What an event carries and when it was accepted, for sending it.
+    /// What an event carries and when it was accepted, for sending it; nothing if what it carried has been removed.
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
 
     // Deliveries.
@@ -227,7 +227,8 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         page: PageRequest<DeadGroupKey>,
     ) -> Answer<Page<DeadGroup, DeadGroupKey>>;
 
-    /// Asks for another attempt by hand: one that waits is due now, one that has ended begins all over.
+    /// Asks for another attempt by hand: one that waits is due now, one that has ended begins all over, if what it
+    /// carries is still there.
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried>;
 
     /// Writes down what became of a delivery, with its attempt, its endpoint's health and standing, and
@@ -273,7 +274,8 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
 
     /// Sets the next `limit` deliveries of a running replay going. Each is set going once, however often
     /// it ends in the meantime. One to an endpoint that is disabled or deleted is passed over and
-    /// counted, and so is one that no longer is as it was asked for: somebody has sent it again since.
+    /// counted, and so is one that no longer is as it was asked for, since somebody has sent it again, and one of
+    /// which it or what it carried has been removed.
     /// The last step says that the replay is done.
     fn step_replay(
         &self,
@@ -320,9 +322,14 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         limit: usize,
     ) -> Answer<u64>;
 
-    /// Removes events and replays that have been finished for long enough, passes whose time is up, figures that were
-    /// kept for [long enough](crate::Width::kept), entries of the audit older than [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before
-    /// [`ALERTS_KEPT`](crate::ALERTS_KEPT): one small step. Steps go round through all that is stored.
+    /// Removes what has been finished for as long as its tenant, its plan or the server keeps it: events with all their
+    /// deliveries, of others what they carried, all attempts but the last, and replays. Also passes whose time is up,
+    /// figures that were kept for [long enough](crate::Width::kept), entries of the audit older than
+    /// [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts that were resolved before [`ALERTS_KEPT`](crate::ALERTS_KEPT). One
+    /// small step; steps go round through all that is stored.
+    ///
+    /// An event goes, and what it carried goes, when its last delivery has ended that long ago; attempts when their own
+    /// delivery has.
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
 
     /// Whether it can write: an empty transaction, all the way to the disk.

@@ -42,6 +42,10 @@ enum Flaw {
     RetriesForStrangers,
     TidiesTooEarly,
     KeepsWhatIsOld,
+    KeepsPayloads,
+    KeepsAttempts,
+    KnowsNoPlans,
+    SendsWhatIsGone,
     MissesNothing,
     MiscountsPending,
     KeepsRevokedKeys,
@@ -78,6 +82,10 @@ const FLAWS: &[Flaw] = &[
     Flaw::RetriesForStrangers,
     Flaw::TidiesTooEarly,
     Flaw::KeepsWhatIsOld,
+    Flaw::KeepsPayloads,
+    Flaw::KeepsAttempts,
+    Flaw::KnowsNoPlans,
+    Flaw::SendsWhatIsGone,
     Flaw::MissesNothing,
     Flaw::MiscountsPending,
     Flaw::KeepsRevokedKeys,
@@ -395,7 +403,20 @@ impl Store for Flawed {
         if self.has(Flaw::RetriesForStrangers) {
             tenant = "acme".parse().expect("a tenant's id");
         }
-        self.inner.retry(now, tenant, delivery)
+        let retried = self.inner.retry(now, tenant, delivery);
+        if !self.has(Flaw::SendsWhatIsGone) {
+            return retried;
+        }
+        Box::pin(async {
+            let retried = retried.await?;
+            Ok(if retried == Retried::PayloadGone {
+                Retried::Replayed {
+                    endpoint: EndpointId(1),
+                }
+            } else {
+                retried
+            })
+        })
     }
 
     fn tidy(&self, now: Timestamp, mut retention: Retention) -> Answer<Tidied> {
@@ -404,7 +425,16 @@ impl Store for Flawed {
             now = now.after(Span::from_hours(12));
         }
         if self.has(Flaw::KeepsWhatIsOld) {
-            retention.default = Span::from_days(1_000);
+            retention.deliveries = Span::from_days(1_000);
+        }
+        if self.has(Flaw::KeepsPayloads) {
+            retention.payloads = None;
+        }
+        if self.has(Flaw::KeepsAttempts) {
+            retention.attempts = None;
+        }
+        if self.has(Flaw::KnowsNoPlans) {
+            retention.plans = Arc::default();
         }
         self.inner.tidy(now, retention)
     }

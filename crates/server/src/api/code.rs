@@ -91,6 +91,9 @@ codes! {
     /// The endpoint is gone.
     EndpointDeleted = "endpoint_deleted", CONFLICT, "The endpoint is deleted",
         "Nothing can be sent to it any more. Create another endpoint, and send the event again.";
+    /// There is nothing left to send.
+    PayloadGone = "payload_gone", CONFLICT, "What the delivery carried has been removed",
+        "Send the event again as a new one. To keep payloads for longer, raise `payload_retention`.";
     /// More bytes than are taken.
     TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
         "Send less at once. The detail says how much is taken.";

@@ -1,26 +1,35 @@
 //! The figures for Prometheus.
 //!
-//! They are those of this node, but for what the store counts, which every node tells. They tell of no
-//! tenant, so they need no key. What cannot be asked at the moment is left at zero: a
-//! scrape of a server in trouble is worth more than none.
+//! Each says whether it is of this node or of the whole store, which every node tells alike. They tell of no tenant, so
+//! they need no key. Only where the operator wants endpoints one by one are those named, and then only to a caller with
+//! an admin key. What cannot be asked at the moment is left out: a scrape of a server in trouble is worth more than none.
 
 use std::time::Duration;
 
 use axum::body::Body;
-use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response};
+use posthaste_store::Scope;
+use tokio::time::timeout;
 
 use super::App;
+use super::auth::{Caller, bearer};
 use super::call::Call;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Takes, Verb};
 use super::stats::retrying_over_24h;
-use crate::observe::Gauges;
-use crate::observe::exposition;
+use crate::observe::machine::{self, Process};
 use crate::observe::metric::Metric;
+use crate::observe::window::Window;
+use crate::observe::{EndpointPending, Gauges, exposition};
+use crate::queue_age::queue_age;
 
-/// How long the engine may take to count its breakers. One that is still starting does not answer.
-const ENGINE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the engine and the store may take to say one thing. One that is still starting does not answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the store may take to count what waits for single endpoints.
+const COUNTING: Duration = Duration::from_secs(2);
+/// So many questions are put to the store at once: sending waits for the same answers.
+const ASKED_AT_ONCE: usize = 16;
 
 pub(super) static GROUP: Group = Group {
     name: "Metrics",
@@ -29,7 +38,7 @@ pub(super) static GROUP: Group = Group {
         verb: Verb::Get,
         path: "/metrics",
         name: "get_metrics",
-        summary: "Shows every metric, in the text format of Prometheus.",
+        summary: "Shows every metric, in the text format of Prometheus. Single endpoints are shown to a caller with an admin key, if `metrics.per_endpoint` is set.",
         access: Access::Open,
         query: &[],
         takes: Takes::Nothing,
@@ -46,7 +55,13 @@ pub(super) static GROUP: Group = Group {
 
 /// `GET /metrics`.
 async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
-    let text = exposition::render(&all(&call.app).await);
+    let app = &call.app;
+    let mut gauges = gauges(app).await;
+    if may_see_endpoints(app, call.headers()).await? {
+        gauges.shows_endpoints = true;
+        gauges.endpoints = pending_by_endpoint(app).await;
+    }
+    let text = exposition::render(&told(app, &gauges));
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     let text = HeaderValue::from_static(exposition::CONTENT_TYPE);
@@ -55,19 +70,35 @@ async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
     Ok(response)
 }
 
-/// Every metric, as it is now.
+/// Every metric that tells of no tenant, as it is now.
 pub(crate) async fn all(app: &App) -> Vec<Metric> {
-    let gauges = gauges(app).await;
-    let mut metrics = app.observe.metrics(app.clock.now(), &gauges);
+    told(app, &gauges(app).await)
+}
+
+fn told(app: &App, gauges: &Gauges) -> Vec<Metric> {
+    let mut metrics = app.observe.metrics(gauges);
     metrics.extend(app.telemetry.metrics());
     metrics
 }
 
+/// Who names no key sees what everybody may; a key that is named must be an admin's.
+async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> Result<bool, Problem> {
+    if app.observe.busy().is_none() || bearer(headers).is_none() {
+        return Ok(false);
+    }
+    Ok(match app.authenticate(headers).await? {
+        Caller::Admin(_) => true,
+        Caller::Tenant(..) | Caller::Nobody => false,
+    })
+}
+
+/// What others know at the moment: the engine, the store, all nodes and the machine.
 async fn gauges(app: &App) -> Gauges {
-    let counts = tokio::time::timeout(ENGINE_TIMEOUT, app.store.counts()).await;
-    let counts = counts.ok().and_then(Result::ok).unwrap_or_default();
-    let breakers = tokio::time::timeout(ENGINE_TIMEOUT, app.engine.breakers()).await;
-    let breakers = breakers.ok().and_then(Result::ok).unwrap_or_default();
+    let now = app.clock.wall();
+    let counts = within(app.store.counts()).await.unwrap_or_default();
+    let breakers = within(app.engine.breakers()).await.unwrap_or_default();
+    let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
+    let path = app.store.path();
     Gauges {
         pending: counts.pending,
         in_flight: app.engine.flight_count() as u64,
@@ -75,8 +106,42 @@ async fn gauges(app: &App) -> Gauges {
         breakers_tripped: breakers.tripped as u64,
         breakers_probing: breakers.probing as u64,
         dead_letters: counts.dead_letters,
-        retrying_over_24h: retrying_over_24h(app, None).await.unwrap_or_default(),
+        retrying_over_24h: within(retrying_over_24h(app, None)).await,
         shards: app.switchboard.shards_owned() as u64,
         nodes: app.switchboard.node_count() as u64,
+        // Other nodes are asked too, and may take their time.
+        hour: timeout(COUNTING, hour).await.ok().and_then(Result::ok),
+        queue_age: within(queue_age(&*app.store, now)).await,
+        store_free_ratio: path.and_then(machine::free_ratio),
+        process: Process::read(),
+        alerts: within(app.store.open_alerts()).await.unwrap_or_default(),
+        ..Gauges::default()
     }
+}
+
+async fn within<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
+    timeout(PATIENCE, asked).await.ok().and_then(Result::ok)
+}
+
+/// How much waits for each endpoint that is told of. What is not counted in time is left out.
+async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
+    let mut known = Vec::new();
+    let busy = app.observe.busy().unwrap_or_default();
+    let counting = async {
+        for some in busy.chunks(ASKED_AT_ONCE) {
+            let asked: Vec<_> = some.iter().map(|(id, _)| app.store.pending(*id)).collect();
+            for ((endpoint, counted), asked) in some.iter().zip(asked) {
+                let Ok(pending) = asked.await else {
+                    return;
+                };
+                known.push(EndpointPending {
+                    tenant: counted.tenant.clone(),
+                    endpoint: *endpoint,
+                    pending,
+                });
+            }
+        }
+    };
+    let _ = timeout(COUNTING, counting).await;
+    known
 }

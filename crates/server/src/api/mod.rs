@@ -17,6 +17,7 @@
 //!   way; see `trail`.
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
+mod alerts;
 mod attention;
 mod audit;
 pub mod auth;
@@ -120,6 +121,7 @@ impl App {
             engine.clone(),
             observe.clone(),
             clock.clone(),
+            store.clone(),
             store.cluster(),
         );
         App {

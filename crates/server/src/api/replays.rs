@@ -214,6 +214,7 @@ struct ReplayView {
     status: ReplayStatus,
     total: u64,
     replayed: u64,
+    skipped: u64,
     filter: FilterView,
     created_at: Shown<Timestamp>,
     finished_at: Option<Shown<Timestamp>>,
@@ -250,6 +251,7 @@ impl ReplayView {
             status: replay.status,
             total: replay.total,
             replayed: replay.replayed,
+            skipped: replay.skipped,
             filter: FilterView {
                 status,
                 endpoint: filter.endpoint.map(Shown),
@@ -286,12 +288,13 @@ fn schemas() -> Vec<Schema> {
             name: "Replay",
             shape: json!({
                 "type": "object",
-                "required": ["id", "status", "total", "replayed", "filter", "created_at", "finished_at"],
+                "required": ["id", "status", "total", "replayed", "skipped", "filter", "created_at", "finished_at"],
                 "properties": {
                     "id": {"type": "string"},
                     "status": {"enum": ["running", "done", "cancelled"]},
                     "total": {"type": "integer", "description": "How many there were to send when it began."},
-                    "replayed": {"type": "integer", "description": "How many have been set going."},
+                    "replayed": {"type": "integer", "description": "How many it has come to."},
+                    "skipped": {"type": "integer", "description": "How many of those it has passed over: their endpoint takes no part, they were sent again meanwhile, or what they carried has been removed."},
                     "filter": filter_schema(false),
                     "created_at": {"type": "string", "format": "date-time"},
                     "finished_at": {"type": ["string", "null"], "format": "date-time"},

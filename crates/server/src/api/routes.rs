@@ -13,8 +13,8 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics, policies,
-    portal_links, probes, replays, stats, tenants,
+    alerts, attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics,
+    policies, portal_links, probes, replays, stats, tenants,
 };
 
 /// Every route, in the order in which they are described.
@@ -31,6 +31,7 @@ pub static GROUPS: &[&Group] = &[
     &policies::GROUP,
     &stats::GROUP,
     &attention::GROUP,
+    &alerts::GROUP,
     &audit::GROUP,
     &find::GROUP,
     &metrics::GROUP,

@@ -240,9 +240,14 @@ fn read_limits(app: &App, document: &Value, mut fields: Fields<'_, '_>, limits: 
     let name = "payload_bytes";
     let payload = form::large_count(&mut fields, name, 1, app.settings.batch_bytes);
     take(document, name, payload, &mut limits.payload_bytes);
-    let name = "retention";
-    let retention = fields.span(name, MIN_RETENTION, MAX_SPAN);
-    form::take_option(document, name, retention, &mut limits.retention);
+    for (name, limit) in [
+        ("retention", &mut limits.retention),
+        ("payload_retention", &mut limits.payload_retention),
+        ("attempt_retention", &mut limits.attempt_retention),
+    ] {
+        let kept_for = fields.span(name, MIN_RETENTION, MAX_SPAN);
+        form::take_option(document, name, kept_for, limit);
+    }
     fields.finish();
 }
 
@@ -370,6 +375,7 @@ fn schemas() -> Vec<Schema> {
     let limits = json!({
         "endpoints": 100, "events_per_second": 500, "events_per_month": null,
         "payload_bytes": 1_048_576, "max_attempts": 30, "retention": "30d",
+        "payload_retention": "7d", "attempt_retention": null,
     });
     vec![
         Schema {
@@ -420,7 +426,9 @@ fn schemas() -> Vec<Schema> {
                     "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH},
                     "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
                     "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
-                    "retention": {"type": ["string", "null"], "description": "A duration, such as `30d`."},
+                    "retention": {"type": ["string", "null"], "description": "How long events and deliveries are kept once they are finished; a duration, such as `30d`."},
+                    "payload_retention": {"type": ["string", "null"], "description": "How long what events carry is kept once they are finished, if less long than `retention`."},
+                    "attempt_retention": {"type": ["string", "null"], "description": "How long all attempts of a delivery but the last are kept once it is finished, if less long than `retention`."},
                 },
                 "additionalProperties": false,
                 "examples": [limits],

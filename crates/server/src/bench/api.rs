@@ -99,7 +99,13 @@ impl Api {
         })
     }
 
-    async fn post(&mut self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    /// Changes what is at a path.
+    pub async fn patch(&mut self, path: &str, body: &Value) -> Result<(), Failure> {
+        self.ask(Method::PATCH, path, Some(body)).await.map(|_| ())
+    }
+
+    /// Posts to a path, and says what came of it.
+    pub async fn post(&mut self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         let answer = self.ask(Method::POST, path, body).await?;
         if answer.is_empty() {
             return Ok(Value::Null);

@@ -39,7 +39,7 @@ use tokio::runtime;
 
 use failure::Failure;
 use report::Outcome;
-use scenario::{door, flat, history, memory, neighbour, pages, recovery, versus};
+use scenario::{door, flat, history, memory, neighbour, pages, recovery, retention, versus};
 use settings::{Scenario, Settings};
 
 /// Plays what was asked for, one after the other.
@@ -72,6 +72,7 @@ async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failur
         Scenario::Nodes => versus::nodes(settings).await,
         Scenario::Flat => flat::run(settings).await,
         Scenario::Pages => pages::run(settings).await,
+        Scenario::Retention => retention::run(settings).await,
     }
 }
 

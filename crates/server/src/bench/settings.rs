@@ -46,6 +46,8 @@ pub enum Scenario {
     Flat,
     /// How long each page of the dashboard takes with few and with many deliveries stored
     Pages,
+    /// What it costs to remove what is old while delivering, and whether the file stops growing
+    Retention,
 }
 
 /// What a benchmark is asked to do.

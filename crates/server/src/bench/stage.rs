@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub struct Stage {
     pub worker: Option<Subject>,
     arguments: Vec<String>,
     admin_key: String,
-    _home: Option<TempDir>,
+    home: Option<TempDir>,
     /// What the store is made in. Dropped last, when nobody works in it any more.
     pub database: Option<Database>,
 }
@@ -92,7 +92,7 @@ impl Stage {
             worker: None,
             arguments,
             admin_key: String::new(),
-            _home: None,
+            home: None,
             database: None,
         })
     }
@@ -160,9 +160,16 @@ impl Stage {
             worker,
             arguments,
             admin_key,
-            _home: Some(home),
+            home: Some(home),
             database,
         })
+    }
+
+    /// The file that the store is, if it is one.
+    pub fn file(&self, settings: &Settings) -> Option<PathBuf> {
+        let home = self.home.as_ref()?;
+        let store = settings.store_in(home.path());
+        store.strip_prefix("sqlite:").map(PathBuf::from)
     }
 
     /// A connection to the server's API.
@@ -192,11 +199,7 @@ impl Stage {
 
     /// Stops the server and starts it again on the same store. How long the stop took, and the start.
     pub async fn restart(self) -> Result<(Stage, Duration, Duration), Failure> {
-        let Stage {
-            subject,
-            _home: home,
-            ..
-        } = self;
+        let Stage { subject, home, .. } = self;
         let folder = home
             .as_ref()
             .map_or_else(std::env::temp_dir, |home| home.path().to_owned());
@@ -211,7 +214,7 @@ impl Stage {
                 ..self.intake
             },
             subject,
-            _home: home,
+            home,
             ledger: self.ledger,
             receivers: self.receivers,
             made: self.made,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
-use posthaste_store::StoreSettings;
+use posthaste_store::{Retention, StoreSettings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -104,7 +104,13 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         breaker: config.breaker.clone(),
         means: means(config).map_err(Failure::Roots)?,
         retry_after_cap: config.engine.retry_after_cap,
-        retention: config.retention,
+        endpoints_told: config.metrics.endpoints_told(),
+        retention: Retention {
+            payloads: config.payload_retention,
+            attempts: config.attempt_retention,
+            ..Retention::all(config.retention, 0)
+        },
+        alerts: config.alerts.clone(),
         grace: duration(config.grace),
         otlp: config.otlp.clone(),
     })

@@ -12,10 +12,12 @@
 //!
 //! `config.default.toml` holds every setting with its default, and says what it does.
 
+mod alerts;
 mod error;
 mod file;
 mod layer;
 mod mail;
+mod metrics;
 mod notices;
 mod otlp;
 mod pages;
@@ -42,11 +44,13 @@ use posthaste_store::postgres::DEFAULT_LEASE;
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
+pub use metrics::MetricSettings;
 pub use role::Role;
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
 pub use store::{DatabaseUrl, StoreLocation};
 
+use crate::alerts::AlertSettings;
 use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
 use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
@@ -95,6 +99,10 @@ pub struct Config {
     pub retry_policy_written: Value,
     /// How long what is finished is kept, where the tenant's limits do not say.
     pub retention: Span,
+    /// How long what events carry is kept, if less long than the rest.
+    pub payload_retention: Option<Span>,
+    /// How long all attempts of a delivery but the last are kept, if less long than the rest.
+    pub attempt_retention: Option<Span>,
     /// How long a stop waits for what is in flight.
     pub grace: Span,
     /// What a caller of the API may ask of the server.
@@ -107,10 +115,14 @@ pub struct Config {
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// Who is told of what without asking.
     pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
     pub mail: MailSettings,
+    /// What is told to Prometheus.
+    pub metrics: MetricSettings,
     /// What is logged, and how.
     pub log: LogSettings,
     /// What a collector is told.
@@ -237,14 +249,18 @@ impl Default for Config {
             retry_policy: RetryPolicy::default(),
             retry_policy_written: json!({"preset": Preset::Recommended.name()}),
             retention: Span::from_days(30),
+            payload_retention: None,
+            attempt_retention: None,
             grace: Span::from_secs(25),
             limits: RequestLimits::default(),
             tenant_limits: TenantLimits::default(),
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            alerts: AlertSettings::default(),
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
+            metrics: MetricSettings::default(),
             log: LogSettings::default(),
             otlp: OtlpSettings::default(),
             strange_variables: Vec::new(),

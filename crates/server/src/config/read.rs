@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{mail, notices, otlp, pages};
+use super::{alerts, mail, metrics, notices, otlp, pages};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -99,6 +99,12 @@ impl Config {
         }
         let retention = fields.span("retention", Span::from_secs(1), MAX_SPAN);
         set(&mut self.retention, retention);
+        for (name, setting) in [
+            ("payload_retention", &mut self.payload_retention),
+            ("attempt_retention", &mut self.attempt_retention),
+        ] {
+            *setting = fields.span(name, Span::from_secs(1), MAX_SPAN).or(*setting);
+        }
         set(&mut self.grace, fields.span("grace", Span::ZERO, MAX_GRACE));
         if let Some(section) = fields.object("limits") {
             read_limits(&mut self.limits, section);
@@ -120,11 +126,17 @@ impl Config {
         if let Some(section) = fields.object("breaker") {
             read_breaker(&mut self.breaker, section);
         }
+        if let Some(section) = fields.object("alerts") {
+            alerts::read_alerts(&mut self.alerts, section);
+        }
         if let Some(section) = fields.object("notices") {
             notices::read_notices(&mut self.notices, section);
         }
         if let Some(section) = fields.object("mail") {
             mail::read_mail(&mut self.mail, section);
+        }
+        if let Some(section) = fields.object("metrics") {
+            metrics::read_metrics(&mut self.metrics, section);
         }
         if let Some(section) = fields.object("log") {
             read_log(&mut self.log, section);

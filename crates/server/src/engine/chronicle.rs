@@ -132,6 +132,11 @@ impl Chronicle {
         }
     }
 
+    /// It took the store so long to say what became of a record.
+    pub(super) fn committed(&self, took: Duration) {
+        self.observe.committed(took);
+    }
+
     /// A fault of our own kept an attempt from being made.
     pub(super) fn not_made(&self) {
         self.observe.not_made();

@@ -160,7 +160,12 @@ impl Shell {
             }
         };
         let inbox = self.shared.inbox.clone();
-        let done = Box::new(move |result| inbox.put(Message::Recorded { ticket, result }));
+        let chronicle = self.chronicle.clone();
+        let asked_at = Instant::now();
+        let done = Box::new(move |result| {
+            chronicle.committed(asked_at.elapsed());
+            inbox.put(Message::Recorded { ticket, result });
+        });
         self.depot.store.record(now.wall, record, detail, done);
     }
 

@@ -127,7 +127,7 @@ mod tests {
     fn places_are_few_and_whoever_is_quiet_makes_room() {
         let acme: TenantId = "acme".parse().expect("a name");
         let mut busy = Busy::new(2);
-        let mut count = |busy: &mut Busy, minute: u64, endpoint: u128, ok: bool| {
+        let count = |busy: &mut Busy, minute: u64, endpoint: u128, ok: bool| {
             let now = Timestamp(1_794_744_000_000 + minute * 60_000);
             busy.count(now, &acme, EndpointId(endpoint), ok);
         };

@@ -7,63 +7,40 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
-use posthaste_core::time::Now;
 
+use super::busy::Outcomes;
+use super::gauges::Gauges;
 use super::health::Health;
 use super::histogram::{BOUNDS, Snapshot};
 use super::metric::{Labelled, Metric, Number, Values};
-use super::tally::Window;
 use super::{Observatory, place_of};
 
 /// What the text is, for the `Content-Type`.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// The window that ratios are given over; Prometheus keeps their history itself.
-const RATIO_WINDOW: Window = Window::Hour;
+/// The endpoints that are not told apart. No endpoint has this id.
+const OTHERS: &str = "other";
 /// About as long as the text is.
 const TYPICAL_BYTES: usize = 8 * 1024;
 
-/// What others know at the moment they are asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
-    /// Deliveries that have not ended.
-    pub pending: u64,
-    /// Attempts under way.
-    pub in_flight: u64,
-    /// Endpoints whose breaker lets everything pass, as far as they are in memory.
-    pub breakers_passing: u64,
-    /// Endpoints whose breaker has tripped.
-    pub breakers_tripped: u64,
-    /// Endpoints whose breaker is probing.
-    pub breakers_probing: u64,
-    /// Deliveries that were given up and are still kept.
-    pub dead_letters: u64,
-    /// Deliveries that have been in retry for longer than a day.
-    pub retrying_over_24h: u64,
-    /// Shards of all endpoints that this node sends to.
-    pub shards: u64,
-    /// Nodes that share the store, this one too.
-    pub nodes: u64,
-}
-
 /// Every metric.
-pub(super) fn metrics(seen: &Observatory, now: Now, gauges: &Gauges) -> Vec<Metric> {
-    let mut metrics = counters(seen);
+pub(super) fn metrics(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
+    let mut metrics = vec![Metric::gauges(
+        "posthaste_build_info",
+        "The version of this node; the value is always 1.",
+        "version",
+        [(env!("CARGO_PKG_VERSION"), 1)],
+    )];
+    metrics.extend(counters(seen));
     metrics.extend(seen.notices.metrics());
-    metrics.push(Metric::histogram(
-        "posthaste_attempt_seconds",
-        "How long attempts took.",
-        seen.attempt.snapshot(),
-    ));
-    metrics.push(Metric::histogram(
-        "posthaste_first_attempt_lag_seconds",
-        "From when an event was accepted to the first byte sent.",
-        seen.first_attempt_lag.snapshot(),
-    ));
-    metrics.extend(self::gauges(gauges));
-    let moment = seen.moment(now);
-    let tally = seen.ledger().all.over(moment, RATIO_WINDOW);
-    metrics.extend(ratios(&Health::new(&tally, gauges.retrying_over_24h)));
+    metrics.extend(histograms(seen));
+    metrics.extend(of_this_node(gauges));
+    metrics.extend(of_the_store(gauges));
+    if let Some(hour) = &gauges.hour {
+        metrics.extend(ratios(&Health::new(hour, 0)));
+    }
+    metrics.extend(by_endpoint(seen, gauges));
     metrics
 }
 
@@ -83,12 +60,12 @@ fn counters(seen: &Observatory) -> Vec<Metric> {
     vec![
         Metric::counter(
             "posthaste_events_accepted_total",
-            "Events accepted.",
+            "Events that this node accepted.",
             seen.events_accepted.load(Relaxed),
         ),
         Metric::counters(
             "posthaste_deliveries_total",
-            "Deliveries that ended, by how.",
+            "Deliveries that ended on this node, by how.",
             "status",
             [
                 ("succeeded", seen.succeeded.load(Relaxed)),
@@ -98,44 +75,54 @@ fn counters(seen: &Observatory) -> Vec<Metric> {
         ),
         Metric::counters(
             "posthaste_attempts_total",
-            "Attempts made, by what came of them: success, or what went wrong.",
+            "Attempts that this node made, by what came of them: success, or what went wrong.",
             "outcome",
             success.into_iter().chain(failures),
         ),
         Metric::counter(
             "posthaste_attempts_not_made_total",
-            "Attempts that a fault on this side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
+            "Attempts that a fault on this node's side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
             seen.not_made.load(Relaxed),
         ),
     ]
 }
 
-fn gauges(gauges: &Gauges) -> Vec<Metric> {
-    vec![
-        Metric::gauge(
-            "posthaste_pending_deliveries",
-            "Deliveries that have not ended.",
-            gauges.pending,
+fn histograms(seen: &Observatory) -> [Metric; 3] {
+    [
+        Metric::histogram(
+            "posthaste_attempt_seconds",
+            "How long attempts of this node took.",
+            seen.attempt.snapshot(),
         ),
+        Metric::histogram(
+            "posthaste_first_attempt_lag_seconds",
+            "From when an event was accepted to the first byte that this node sent.",
+            seen.first_attempt_lag.snapshot(),
+        ),
+        Metric::histogram(
+            "posthaste_store_commit_seconds",
+            "How long the store took to say that events or results of this node are written, waiting for their turn included.",
+            seen.commit.snapshot(),
+        ),
+    ]
+}
+
+fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
+    let mut metrics = vec![
         Metric::gauge(
             "posthaste_in_flight",
-            "Attempts under way.",
+            "Attempts of this node that are under way.",
             gauges.in_flight,
         ),
         Metric::gauges(
             "posthaste_breakers",
-            "Endpoints with work, by the state of their breaker.",
+            "Endpoints with work on this node, by the state of their breaker.",
             "state",
             [
                 ("passing", gauges.breakers_passing),
                 ("tripped", gauges.breakers_tripped),
                 ("probing", gauges.breakers_probing),
             ],
-        ),
-        Metric::gauge(
-            "posthaste_dead_letters",
-            "Deliveries that were given up and are still kept.",
-            gauges.dead_letters,
         ),
         Metric::gauge(
             "posthaste_shards_owned",
@@ -147,38 +134,142 @@ fn gauges(gauges: &Gauges) -> Vec<Metric> {
             "Nodes that share the store, as far as this one knows, itself included.",
             gauges.nodes,
         ),
-    ]
+    ];
+    if let Some(free) = gauges.store_free_ratio {
+        metrics.push(Metric::gauge(
+            "posthaste_store_free_ratio",
+            "The share of the disk below this node's store that is free. Not told where the store is a database server.",
+            free,
+        ));
+    }
+    if let Some(process) = gauges.process {
+        metrics.push(Metric::gauge(
+            "process_resident_memory_bytes",
+            "Memory that this node uses.",
+            process.memory_bytes,
+        ));
+        metrics.push(Metric::gauge(
+            "process_open_fds",
+            "Files and sockets that this node has open.",
+            process.open_files,
+        ));
+    }
+    metrics
 }
 
-fn ratios(health: &Health) -> [Metric; 5] {
+fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
+    let open = |name: AlertName| gauges.alerts.get(&name).copied().unwrap_or_default();
+    let mut metrics = vec![
+        Metric::gauge(
+            "posthaste_pending_deliveries",
+            "Deliveries of the whole store that have not ended; the same on every node.",
+            gauges.pending,
+        ),
+        Metric::gauge(
+            "posthaste_dead_letters",
+            "Deliveries of the whole store that were given up and are still kept; the same on every node.",
+            gauges.dead_letters,
+        ),
+        Metric::gauges(
+            "posthaste_alerts",
+            "Alerts of the whole store that go on, by name; the same on every node.",
+            "name",
+            AlertName::ALL.map(|name| (name.name(), open(name))),
+        ),
+    ];
+    if let Some(age) = gauges.queue_age {
+        metrics.push(Metric::gauge(
+            "posthaste_queue_age_seconds",
+            "How long the oldest delivery of the whole store has been due whose endpoint is enabled and not tripped; the same on every node.",
+            age.as_millis() as f64 / 1_000.0,
+        ));
+    }
+    if let Some(retrying) = gauges.retrying_over_24h {
+        metrics.push(Metric::gauge(
+            "posthaste_retrying_over_24h",
+            "Deliveries of the whole store that have been in retry for longer than a day; the same on every node.",
+            retrying,
+        ));
+    }
+    metrics
+}
+
+fn ratios(health: &Health) -> [Metric; 4] {
     [
         (
             "posthaste_retry_ratio",
-            "Attempts of the last hour that were not the first.",
+            "Attempts of the last hour, of the whole store, that were not the first; the same on every node.",
             health.retry_ratio,
         ),
         (
             "posthaste_dead_letter_ratio",
-            "Deliveries given up, of those that succeeded or were given up in the last hour.",
+            "Deliveries given up, of those of the whole store that succeeded or were given up in the last hour; the same on every node.",
             health.dead_letter_ratio,
         ),
         (
             "posthaste_attempts_per_success",
-            "Attempts made in the last hour for each delivery that succeeded.",
+            "Attempts made in the last hour, of the whole store, for each delivery that succeeded; the same on every node.",
             health.attempts_per_success,
         ),
         (
             "posthaste_second_attempt_success_ratio",
-            "Second attempts of the last hour that succeeded.",
+            "Second attempts of the last hour, of the whole store, that succeeded; the same on every node.",
             health.second_attempt_success_ratio,
-        ),
-        (
-            "posthaste_retrying_over_24h",
-            "Deliveries that have been in retry for longer than a day.",
-            health.retrying_over_24h,
         ),
     ]
     .map(|(name, help, figure)| Metric::gauge(name, help, figure.value))
+}
+
+/// What is told of single endpoints, if the operator wants to see them and whoever asks may.
+fn by_endpoint(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
+    let told = seen.ledger().busy.told();
+    let Some((told, others)) = told.filter(|_| gauges.shows_endpoints) else {
+        return Vec::new();
+    };
+    let told = told.into_iter().map(|(endpoint, counted)| {
+        let labels = (counted.tenant.to_string(), endpoint.to_string());
+        (labels, counted.outcomes)
+    });
+    let others = ((String::new(), OTHERS.to_owned()), others);
+    let mut attempts = Vec::new();
+    for (
+        (tenant, endpoint),
+        Outcomes {
+            successes,
+            failures,
+        },
+    ) in told.chain([others])
+    {
+        for (outcome, count) in [("success", successes), ("failure", failures)] {
+            attempts.push(Labelled {
+                labels: vec![
+                    ("tenant", tenant.clone().into()),
+                    ("endpoint", endpoint.clone().into()),
+                    ("outcome", outcome.into()),
+                ],
+                value: count.into(),
+            });
+        }
+    }
+    let pending = gauges.endpoints.iter().map(|it| Labelled {
+        labels: vec![
+            ("tenant", it.tenant.to_string().into()),
+            ("endpoint", it.endpoint.to_string().into()),
+        ],
+        value: it.pending.into(),
+    });
+    vec![
+        Metric {
+            name: "posthaste_endpoint_attempts_total",
+            help: "Attempts of this node by endpoint and by what came of them. Those of endpoints beyond metrics.endpoints are counted together as \"other\".",
+            values: Values::Counter(attempts),
+        },
+        Metric {
+            name: "posthaste_endpoint_pending",
+            help: "Deliveries of the whole store that wait for an endpoint, of those whose attempts this node counts.",
+            values: Values::Gauge(pending.collect()),
+        },
+    ]
 }
 
 struct Page(String);

@@ -16,6 +16,8 @@ use super::Observatory;
 
 /// How often what happened is written down. After a kill so much is missing at most.
 pub const EVERY: Duration = Duration::from_secs(2);
+/// How long the store may take to write what is left at a stop.
+const AT_THE_END: Duration = Duration::from_secs(5);
 /// How many tallies are written at once: one short transaction, so that nobody waits for it.
 const PIECE: usize = 500;
 
@@ -40,6 +42,15 @@ pub fn start(
             failing = failed.is_some();
         }
     })
+}
+
+/// Writes down what is left at a stop, if the store takes it in time.
+pub async fn last(observe: &Observatory, store: &dyn Store) {
+    match timeout(AT_THE_END, observe.flush(store)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the last figures are lost"),
+        Err(_) => tracing::warn!("the last figures are lost: the store did not take them in time"),
+    }
 }
 
 impl Observatory {

@@ -6,7 +6,9 @@
 
 use serde::Serialize;
 
-use super::tally::{Tally, Window};
+use posthaste_store::Tally;
+
+use super::window::Window;
 
 /// The health of everything, or of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,7 +26,7 @@ pub struct Windows {
     /// The last hour.
     #[serde(rename = "1h")]
     pub hour: Health,
-    /// The last day, or as much of it as this process has lived.
+    /// The last day.
     #[serde(rename = "24h")]
     pub day: Health,
 }
@@ -147,7 +149,7 @@ impl Health {
         // While nothing has succeeded yet, every attempt counts against the first success.
         let attempts_per_success = match tally.attempts {
             0 => 1.0,
-            attempts => f64::from(attempts) / f64::from(tally.succeeded.max(1)),
+            attempts => attempts as f64 / tally.succeeded.max(1) as f64,
         };
         let second = ratio(tally.second_successes, tally.second_attempts);
         Health {
@@ -161,8 +163,8 @@ impl Health {
     }
 }
 
-fn ratio(part: u32, whole: u32) -> Option<f64> {
-    (whole > 0).then(|| f64::from(part) / f64::from(whole))
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[cfg(test)]

@@ -3,71 +3,78 @@
 //! Promises:
 //!
 //! - **Cheap to tell.** Counters and histograms are atomics. What is remembered by time, tenant and
-//!   endpoint lies behind one lock that is held for a few array writes, and allocates only when a tenant
-//!   or an endpoint is seen for the first time, or in more minutes than ever before.
-//! - **Bounded.** So many tenants, so many endpoints, so many minutes; whoever was active least recently
-//!   is forgotten first.
-//! - **Never in the way.** Figures are kept in memory and begin anew with the process. They tell of the
-//!   work; nothing depends on them.
+//!   endpoint lies behind one lock that is held for a few writes, and allocates only when a tenant
+//!   or an endpoint is seen for the first time since the last flush.
+//! - **The store is the truth.** What happened by time is written down every two seconds, and at a stop; memory
+//!   holds only what is not written yet. So figures are right after a restart, and the same on every node. A kill
+//!   costs what was not written.
+//! - **Bounded.** So much waits to be written, so many endpoints are remembered; whoever was active least
+//!   recently is forgotten first.
+//! - **Never in the way.** They tell of the work; nothing depends on them. While the store is away, what happened
+//!   waits, and whoever asks is told that it cannot be said.
 //!
 //! | module | keeps |
 //! |---|---|
 //! | [`histogram`] | how long things took, for Prometheus |
-//! | [`tally`] | what happened in a minute, in an hour, in a day |
+//! | [`tally`] | one thing that happened |
+//! | [`pending`] | what happened and is not in the store yet |
+//! | [`flush`] | writes that down |
+//! | [`window`] | what happened within five minutes, an hour, a day |
 //! | [`series`] | the same bucket by bucket, for charts |
 //! | [`health`] | what those figures mean: healthy, warning, alert |
 //! | [`endpoint`] | how one endpoint answered lately |
 //! | [`remembered`] | a bounded map that forgets whoever was quiet longest |
+//! | [`busy`] | attempts of single endpoints, where the operator wants to see them |
+//! | [`gauges`] | what others know at the moment |
+//! | [`machine`] | what the machine says of the process and the disk |
 //! | [`metric`] | one metric, whoever reads it |
 //! | [`exposition`] | all of it as Prometheus reads it |
 
+pub mod busy;
 pub mod endpoint;
 pub mod exposition;
+pub mod flush;
+pub mod gauges;
 pub mod health;
 pub mod histogram;
+pub mod machine;
 pub mod metric;
+pub mod pending;
 pub mod remembered;
 pub mod series;
 pub mod tally;
+pub mod window;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::time::{Now, Tick, Timestamp};
+use posthaste_core::time::{Now, Timestamp};
+use posthaste_store::{Scope, Tally};
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 pub use endpoint::{EndpointFigures, LastFailure, Lately};
-pub use exposition::Gauges;
+pub use gauges::{EndpointPending, Gauges};
 pub use health::HealthReport;
 pub use series::Series;
 
+use busy::{Busy, Counted};
 use endpoint::LatelySeen;
 use histogram::Histogram;
 use metric::Metric;
+use pending::Pending;
 use remembered::Remembered;
-use tally::{History, Tally, Window};
 
 use crate::notices::NoticeFigures;
 
-/// How many tenants have a history of their own: at most 8 KB each.
-pub const MAX_TENANTS_SEEN: usize = 1_000;
-/// How many endpoints have figures of their own: 1 KB each, and at most 6 KB if they are called every
-/// minute of an hour and every hour of a day.
+/// Of how many endpoints the last attempts are remembered: 1 KB each.
 pub const MAX_ENDPOINTS_SEEN: usize = 10_000;
-
-/// Of what figures are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Everything.
-    All,
-    /// One tenant.
-    Tenant(TenantId),
-    /// One endpoint.
-    Endpoint(EndpointId),
-}
 
 /// One attempt, as far as figures are made of it.
 #[derive(Clone, Copy, Debug)]
@@ -104,47 +111,45 @@ pub struct Observatory {
     pub notices: NoticeFigures,
     attempt: Histogram,
     first_attempt_lag: Histogram,
-    /// By how many milliseconds the wall clock was ahead of the steady one when something was first seen.
-    ahead_ms: OnceLock<i64>,
+    commit: Histogram,
     ledger: Mutex<Ledger>,
+    /// Held by whoever takes something out of the ledger until it is in the store.
+    writing: RwLock<()>,
+    /// How many pieces have been written.
+    flushes: AtomicU64,
 }
 
 /// What is remembered by time, tenant and endpoint.
 #[derive(Debug)]
 struct Ledger {
-    all: History,
-    tenants: Remembered<TenantId, History>,
+    pending: Pending,
     endpoints: Remembered<EndpointId, EndpointSeen>,
-}
-
-impl Ledger {
-    fn history(&self, scope: &Scope) -> Option<&History> {
-        match scope {
-            Scope::All => Some(&self.all),
-            Scope::Tenant(tenant) => self.tenants.peek(tenant),
-            Scope::Endpoint(endpoint) => {
-                let seen = self.endpoints.peek(endpoint);
-                seen.map(|seen| &seen.history)
-            }
-        }
-    }
+    busy: Busy,
 }
 
 /// What is remembered of an endpoint.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EndpointSeen {
     tenant: Option<TenantId>,
     lately: LatelySeen,
-    history: History,
 }
 
-impl Default for EndpointSeen {
-    fn default() -> EndpointSeen {
-        EndpointSeen {
-            tenant: None,
-            lately: LatelySeen::default(),
-            history: History::coarse(),
-        }
+/// What this node has not written yet. While it is held, nothing is on its way to the store.
+#[derive(Debug)]
+pub struct Still<'a> {
+    observe: &'a Observatory,
+    _nobody_writes: RwLockReadGuard<'a, ()>,
+}
+
+impl Still<'_> {
+    /// What happened to a scope and is not written yet, by minute.
+    pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
+        self.observe.ledger().pending.of(scope)
+    }
+
+    /// How many pieces have been written: as long as this stays the same, what is pending was not written.
+    pub fn flushes(&self) -> u64 {
+        self.observe.flushes.load(SeqCst)
     }
 }
 
@@ -168,13 +173,31 @@ impl Observatory {
             notices: NoticeFigures::default(),
             attempt: Histogram::new(),
             first_attempt_lag: Histogram::new(),
-            ahead_ms: OnceLock::new(),
+            commit: Histogram::new(),
             ledger: Mutex::new(Ledger {
-                all: History::default(),
-                tenants: Remembered::new(MAX_TENANTS_SEEN),
+                pending: Pending::default(),
                 endpoints: Remembered::new(MAX_ENDPOINTS_SEEN),
+                busy: Busy::default(),
             }),
+            writing: RwLock::new(()),
+            flushes: AtomicU64::new(0),
         }
+    }
+
+    /// The same, with attempts counted for so many single endpoints.
+    pub fn by_endpoint(self, most: usize) -> Observatory {
+        self.ledger().busy = Busy::new(most);
+        self
+    }
+
+    /// The endpoints whose attempts are counted one by one; nothing if nobody wants to see them.
+    pub fn busy(&self) -> Option<Vec<(EndpointId, Counted)>> {
+        self.ledger().busy.told().map(|(told, _)| told)
+    }
+
+    /// It took the store so long to say that something is written, waiting for its turn included.
+    pub fn committed(&self, took: Duration) {
+        self.commit.observe(took);
     }
 
     /// So many events were accepted that were not there before.
@@ -195,21 +218,21 @@ impl Observatory {
         if let Some(status) = seen.ended {
             self.count_ended(status, 1);
         }
-        let tally = Tally::of(seen);
+        let tally = tally::of_attempt(seen);
         let failure = seen.failure.map(|kind| LastFailure {
             at: now.wall,
             kind,
             status_code: seen.status_code,
         });
-        let moment = self.moment(now);
         let mut ledger = self.ledger();
-        ledger.all.add(moment, &tally);
-        ledger.tenants.of(seen.tenant).add(moment, &tally);
+        let pending = &mut ledger.pending;
+        pending.add(now.wall, seen.tenant, seen.endpoint, &tally);
+        let (tenant, ok) = (seen.tenant, seen.failure.is_none());
+        ledger.busy.count(now.wall, tenant, seen.endpoint, ok);
         let endpoint = ledger.endpoints.of(&seen.endpoint);
         if endpoint.tenant.is_none() {
             endpoint.tenant = Some(seen.tenant.clone());
         }
-        endpoint.history.add(moment, &tally);
         endpoint.lately.add(now.wall, seen.latency, failure);
     }
 
@@ -221,12 +244,9 @@ impl Observatory {
     /// So many deliveries of a tenant to an endpoint were given up without an attempt.
     pub fn swept(&self, now: Now, tenant: &TenantId, endpoint: EndpointId, given_up: u64) {
         self.count_ended(Status::Failed, given_up);
-        let tally = Tally::ended(Status::Failed, given_up);
-        let moment = self.moment(now);
-        let mut ledger = self.ledger();
-        ledger.all.add(moment, &tally);
-        ledger.tenants.of(tenant).add(moment, &tally);
-        ledger.endpoints.of(&endpoint).history.add(moment, &tally);
+        let tally = tally::of_ended(Status::Failed, given_up);
+        let pending = &mut self.ledger().pending;
+        pending.add(now.wall, tenant, endpoint, &tally);
     }
 
     /// A delivery was called off, which says nothing about health.
@@ -236,7 +256,7 @@ impl Observatory {
 
     /// Forgets a tenant that is gone: another one may get its id, and is not to be judged by it.
     pub fn forget(&self, tenant: &TenantId) {
-        self.ledger().tenants.forget(tenant);
+        self.ledger().pending.forget(tenant);
     }
 
     /// How an endpoint answered lately.
@@ -283,59 +303,22 @@ impl Observatory {
         failing
     }
 
-    /// What was seen, over each window by its name.
-    pub fn tallies(&self, now: Now, scope: &Scope) -> Vec<(String, Tally)> {
-        let moment = self.moment(now);
-        let ledger = self.ledger();
-        let history = ledger.history(scope);
-        let over = |window: Window| {
-            let tally = history.map(|history| history.over(moment, window));
-            (window.name().to_owned(), tally.unwrap_or_default())
-        };
-        Window::ALL.map(over).into()
-    }
-
-    /// What was seen, bucket by bucket.
-    pub fn series(&self, now: Now, scope: &Scope, window: Window) -> Series {
-        let moment = self.moment(now);
-        let strip = match self.ledger().history(scope) {
-            Some(history) => history.strip(moment, window),
-            None => match scope {
-                Scope::All | Scope::Tenant(_) => History::fine().strip(moment, window),
-                Scope::Endpoint(_) => History::coarse().strip(moment, window),
-            },
-        };
-        // Somebody may have set the wall clock since.
-        let ahead_ms = i128::from(now.wall.0) - i128::from(moment.0);
-        let stamp = |(began, tally): (Tick, Tally)| {
-            let began = series::nearest(i128::from(began.0) + ahead_ms, strip.bucket);
-            (began, tally)
-        };
-        Series {
-            bucket: strip.bucket,
-            buckets: strip.buckets.into_iter().map(stamp).collect(),
+    /// What is not written yet, once nothing is on its way to the store.
+    pub async fn still(&self) -> Still<'_> {
+        Still {
+            _nobody_writes: self.writing.read().await,
+            observe: self,
         }
     }
 
-    /// The health of everything, of one tenant or of one endpoint, over each window, as this process has
-    /// seen it. `retrying_over_24h` is what the store counted.
-    pub fn health(&self, now: Now, scope: &Scope, retrying_over_24h: u64) -> HealthReport {
-        let tallies = self.tallies(now, scope);
-        let tally = |window: Window| {
-            let told = tallies.iter().find(|(name, _)| name == window.name());
-            told.map(|(_, tally)| *tally).unwrap_or_default()
-        };
-        HealthReport::new(tally, retrying_over_24h)
-    }
-
     /// Every metric, for whoever reads it.
-    pub fn metrics(&self, now: Now, gauges: &Gauges) -> Vec<Metric> {
-        exposition::metrics(self, now, gauges)
+    pub fn metrics(&self, gauges: &Gauges) -> Vec<Metric> {
+        exposition::metrics(self, gauges)
     }
 
     /// Everything as Prometheus reads it.
-    pub fn render(&self, now: Now, gauges: &Gauges) -> String {
-        exposition::render(&self.metrics(now, gauges))
+    pub fn render(&self, gauges: &Gauges) -> String {
+        exposition::render(&self.metrics(gauges))
     }
 
     fn count_ended(&self, status: Status, deliveries: u64) {
@@ -346,16 +329,6 @@ impl Observatory {
             Status::Pending | Status::Retrying | Status::Held | Status::InProgress => return,
         };
         counter.fetch_add(deliveries, Relaxed);
-    }
-
-    /// The steady clock, set by the wall clock once: its minutes are those that people see, and none
-    /// comes twice or never because somebody sets the wall clock.
-    fn moment(&self, now: Now) -> Tick {
-        let ahead_ms = self.ahead_ms.get_or_init(|| {
-            let ahead = i128::from(now.wall.0) - i128::from(now.tick.0);
-            i64::try_from(ahead).unwrap_or_default()
-        });
-        Tick(now.tick.0.saturating_add_signed(*ahead_ms))
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {

@@ -1,11 +1,11 @@
-//! A history as it is shown: bucket by bucket, stamped with the wall clock.
+//! What happened, as it is shown: bucket by bucket of the wall clock.
 //!
-//! Buckets begin where the wall clock shows whole minutes, quarters or hours, so those of several nodes
-//! fall together and can be added up.
+//! Buckets begin where the wall clock shows whole minutes, quarters or hours, so those of several nodes fall together.
 
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{Scope, Tally, Width};
 
-use super::tally::Tally;
+use super::window::{Gathered, Window};
 
 /// What happened in each bucket of a window, the oldest first. The last one is still being filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,22 +17,46 @@ pub struct Series {
 }
 
 impl Series {
-    /// Those in which something happened, which is all that another node needs to know.
-    pub fn filled(&self) -> Vec<(Timestamp, Tally)> {
-        let filled = |(_, tally): &&(Timestamp, Tally)| *tally != Tally::default();
-        self.buckets.iter().filter(filled).copied().collect()
+    /// What was gathered of a scope. A day of an endpoint is shown in hours: few have enough to do for more.
+    pub fn new(now: Timestamp, scope: &Scope, window: Window, seen: &Gathered) -> Series {
+        let width = window.width();
+        let bucket = match (scope, width) {
+            (Scope::Endpoint(_), Width::Quarter) => Span::from_hours(1),
+            (Scope::Everything | Scope::Tenant(_), _) | (Scope::Endpoint(_), Width::Minute) => {
+                width.bucket()
+            }
+        };
+        let mut series = Series::empty(now, window, bucket);
+        series.add(match width {
+            Width::Minute => &seen.minutes,
+            Width::Quarter => &seen.quarters,
+        });
+        series.add(&seen.pending);
+        series
     }
 
-    /// Adds what another node has seen. What lies before the window is over; what lies beyond it is of a
-    /// clock that is a little ahead, and counts as the newest.
-    pub fn add(&mut self, others: &[(Timestamp, Tally)]) {
+    fn empty(now: Timestamp, window: Window, bucket: Span) -> Series {
+        let step = bucket.as_millis();
+        let newest = now.0 - now.0 % step;
+        let count = window.length().as_millis() / step;
+        let oldest = (newest + step).saturating_sub(count * step);
+        let begins = (oldest..=newest).step_by(step as usize);
+        Series {
+            bucket,
+            buckets: begins.map(|at| (Timestamp(at), Tally::default())).collect(),
+        }
+    }
+
+    /// Adds what happened. What lies before the window is over; what lies beyond it is of a clock that is a
+    /// little ahead, and counts as the newest.
+    fn add(&mut self, more: &[(Timestamp, Tally)]) {
         let (Some((oldest, _)), Some(last)) = (
             self.buckets.first().copied(),
             self.buckets.len().checked_sub(1),
         ) else {
             return;
         };
-        for (began, tally) in others.iter().filter(|(began, _)| *began >= oldest) {
+        for (began, tally) in more.iter().filter(|(began, _)| *began >= oldest) {
             let place = began.since(oldest).as_millis() / self.bucket.as_millis();
             let place = usize::try_from(place).unwrap_or(last).min(last);
             self.buckets[place].1.add(tally);
@@ -40,61 +64,77 @@ impl Series {
     }
 }
 
-/// The nearest time at which a bucket may begin.
-pub(super) fn nearest(at_ms: i128, bucket: Span) -> Timestamp {
-    let bucket = i128::from(bucket.as_millis());
-    let nearest = (at_ms + bucket / 2).div_euclid(bucket) * bucket;
-    Timestamp(u64::try_from(nearest.max(0)).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use posthaste_core::id::EndpointId;
 
     const MINUTE: u64 = 60_000;
+    /// 2026-11-15T12:00:00Z.
+    const NOON: u64 = 1_794_744_000_000;
 
-    fn attempts(count: u32) -> Tally {
+    fn attempts(count: u64) -> Tally {
         Tally {
             attempts: count,
             ..Tally::default()
         }
     }
 
-    #[test]
-    fn what_others_saw_is_added_where_it_belongs() {
-        let minute = |number: u64| Timestamp(number * MINUTE);
-        let mut series = Series {
-            bucket: Span::from_mins(1),
-            buckets: (5..8).map(|it| (minute(it), attempts(1))).collect(),
-        };
-        series.add(&[
-            (minute(4), attempts(1_000)),
-            (minute(6), attempts(10)),
-            (minute(7), attempts(20)),
-            (minute(8), attempts(40)),
-            (Timestamp(u64::MAX), attempts(80)),
-        ]);
-        let counts: Vec<u32> = series.buckets.iter().map(|(_, it)| it.attempts).collect();
-        assert_eq!(counts, [1, 11, 141]);
-        let mut nothing = Series {
-            buckets: Vec::new(),
-            ..series
-        };
-        nothing.add(&[(minute(6), attempts(1))]);
-        assert!(nothing.buckets.is_empty());
+    fn minute(number: u64) -> Timestamp {
+        Timestamp(NOON + number * MINUTE)
+    }
+
+    fn counts(series: &Series) -> Vec<(Timestamp, u64)> {
+        let counts = series.buckets.iter().map(|(at, it)| (*at, it.attempts));
+        counts.collect()
     }
 
     #[test]
-    fn buckets_begin_on_whole_units() {
-        let bucket = Span::from_mins(15);
-        for (given, expected) in [
-            (0, 0),
-            (449_999, 0),
-            (450_000, 900_000),
-            (-5, 0),
-            (900_001, 900_000),
-        ] {
-            assert_eq!(nearest(given, bucket), Timestamp(expected), "{given}");
-        }
+    fn what_happened_is_shown_where_it_belongs() {
+        let seen = Gathered {
+            minutes: vec![
+                (minute(4), attempts(1_000)),
+                (minute(5), attempts(1)),
+                (minute(64), attempts(20)),
+            ],
+            quarters: vec![(minute(0), attempts(1_001)), (minute(60), attempts(20))],
+            pending: vec![
+                (minute(6), attempts(10)),
+                (minute(64), attempts(40)),
+                (Timestamp(u64::MAX), attempts(80)),
+            ],
+        };
+        let now = Timestamp(minute(64).0 + 59_999);
+        let hour = Series::new(now, &Scope::Everything, Window::Hour, &seen);
+        assert_eq!(hour.bucket.to_string(), "1m");
+        let hour = counts(&hour);
+        assert_eq!(hour.len(), 60);
+        assert_eq!(hour[..2], [(minute(5), 1), (minute(6), 10)]);
+        assert_eq!(hour[59], (minute(64), 140));
+        let day = Series::new(now, &Scope::Everything, Window::Day, &seen);
+        assert_eq!(day.bucket.to_string(), "15m");
+        let day = counts(&day);
+        assert_eq!(day.len(), 96);
+        assert_eq!(day[91], (minute(0), 1_011));
+        assert_eq!(day[95], (minute(60), 140));
+        let one = Scope::Endpoint(EndpointId(7));
+        let day = Series::new(now, &one, Window::Day, &seen);
+        assert_eq!(day.bucket.to_string(), "1h");
+        let day = counts(&day);
+        assert_eq!(
+            (day.len(), day[22], day[23]),
+            (24, (minute(0), 1_011), (minute(60), 140))
+        );
+    }
+
+    #[test]
+    fn the_beginning_of_time_is_no_trouble() {
+        let series = Series::new(
+            Timestamp(MINUTE),
+            &Scope::Everything,
+            Window::Hour,
+            &Gathered::default(),
+        );
+        assert_eq!(counts(&series), [(Timestamp(0), 0), (Timestamp(MINUTE), 0)]);
     }
 }

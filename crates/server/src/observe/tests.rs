@@ -1,7 +1,17 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::health::Condition;
+use posthaste_core::alert::AlertName;
+use posthaste_core::dice::Dice;
+use posthaste_core::time::{Span, Tick};
+use posthaste_store::model::ModelStore;
+use posthaste_store::{
+    Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings, Tenant, Width,
+};
+
+use super::machine::Process;
 use super::metric::{Labelled, Values};
+use super::window::{Gathered, Window};
 use super::*;
 
 /// 2026-11-15T12:00:00Z.
@@ -58,7 +68,7 @@ fn value(text: &str, name: &str) -> f64 {
 
 #[test]
 fn prometheus_finds_exactly_the_promised_metrics() {
-    let text = Observatory::new().render(at(0), &Gauges::default());
+    let text = Observatory::new().render(&everything_known());
     let named: BTreeSet<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -81,8 +91,110 @@ fn prometheus_finds_exactly_the_promised_metrics() {
         "posthaste_attempts_per_success",
         "posthaste_second_attempt_success_ratio",
         "posthaste_retrying_over_24h",
+        "posthaste_alerts",
+        "posthaste_notices_waiting",
+        "posthaste_notices_told_total",
+        "posthaste_notices_lost_total",
+        "posthaste_letters_total",
+        "posthaste_build_info",
+        "posthaste_queue_age_seconds",
+        "posthaste_store_commit_seconds",
+        "posthaste_store_free_ratio",
+        "process_open_fds",
+        "process_resident_memory_bytes",
     ]);
     assert_eq!(named, promised);
+}
+
+/// Gauges of which nothing is missing.
+fn everything_known() -> Gauges {
+    Gauges {
+        retrying_over_24h: Some(0),
+        hour: Some(Tally::default()),
+        queue_age: Some(Span::ZERO),
+        store_free_ratio: Some(0.5),
+        process: Some(Process {
+            memory_bytes: 1 << 30,
+            open_files: 12,
+        }),
+        ..Gauges::default()
+    }
+}
+
+#[test]
+fn each_metric_says_of_what_it_tells() {
+    let gauges = Gauges {
+        shows_endpoints: true,
+        ..everything_known()
+    };
+    let metrics = Observatory::new().by_endpoint(1).metrics(&gauges);
+    for metric in metrics {
+        let help = metric.help;
+        let told = help.contains("node") || help.contains("this one");
+        assert!(told, "{}: {help}", metric.name);
+    }
+}
+
+/// A zero would say that all is well.
+#[test]
+fn what_is_not_known_is_not_told() {
+    let text = Observatory::new().render(&Gauges::default());
+    for name in [
+        "posthaste_retry_ratio",
+        "posthaste_dead_letter_ratio",
+        "posthaste_retrying_over_24h",
+        "posthaste_queue_age_seconds",
+        "posthaste_store_free_ratio",
+    ] {
+        assert!(!text.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
+    let acme = tenant("acme");
+    let attempts = |observatory: &Observatory| {
+        for endpoint in [7, 7, 8, 9] {
+            let seen = AttemptSeen {
+                endpoint: EndpointId(endpoint),
+                failure: (endpoint == 9).then_some(FailureKind::Tls),
+                ..seen(&acme)
+            };
+            observatory.attempt(at(0), &seen);
+        }
+    };
+    let gauges = Gauges {
+        shows_endpoints: true,
+        endpoints: vec![EndpointPending {
+            tenant: acme.clone(),
+            endpoint: EndpointId(7),
+            pending: 3,
+        }],
+        ..Gauges::default()
+    };
+    let unwanted = Observatory::new();
+    attempts(&unwanted);
+    assert!(!unwanted.render(&gauges).contains("posthaste_endpoint"));
+    let wanted = Observatory::new().by_endpoint(2);
+    attempts(&wanted);
+    assert!(
+        !wanted
+            .render(&Gauges::default())
+            .contains("posthaste_endpoint")
+    );
+    let text = wanted.render(&gauges);
+    let one = EndpointId(7);
+    let of = |endpoint: &str, tenant: &str, outcome: &str| {
+        let labels = format!("tenant=\"{tenant}\",endpoint=\"{endpoint}\",outcome=\"{outcome}\"");
+        let name = format!("posthaste_endpoint_attempts_total{{{labels}}}");
+        value(&text, &name)
+    };
+    assert_eq!(of(&one.to_string(), "acme", "success"), 2.0);
+    assert_eq!(of(&one.to_string(), "acme", "failure"), 0.0);
+    assert_eq!(of(&EndpointId(8).to_string(), "acme", "success"), 1.0);
+    assert_eq!(of("other", "", "failure"), 1.0);
+    let pending = format!("posthaste_endpoint_pending{{tenant=\"acme\",endpoint=\"{one}\"}}");
+    assert_eq!(value(&text, &pending), 3.0);
 }
 
 /// What the format asks for: HELP and TYPE once before each family, samples together, one per line,
@@ -93,7 +205,7 @@ fn the_text_keeps_to_the_format() {
     let acme = tenant("acme");
     observatory.attempt(at(0), &seen(&acme));
     observatory.attempt(at(0), &retry(&acme, 2, None));
-    let text = observatory.render(at(0), &Gauges::default());
+    let text = observatory.render(&everything_known());
     assert!(text.ends_with('\n'));
     let mut families = BTreeSet::new();
     let mut family = "";
@@ -140,6 +252,16 @@ fn everything_that_happened_is_counted_once() {
     observatory.called_off();
     observatory.called_off();
     observatory.swept(at(0), &acme, EndpointId(7), 1);
+    observatory.committed(Duration::from_millis(3));
+    let hour = Tally {
+        attempts: 4,
+        retries: 2,
+        second_attempts: 1,
+        second_successes: 1,
+        succeeded: 2,
+        failed: 2,
+        ..Tally::default()
+    };
     let gauges = Gauges {
         pending: 11,
         in_flight: 2,
@@ -147,11 +269,16 @@ fn everything_that_happened_is_counted_once() {
         breakers_tripped: 4,
         breakers_probing: 5,
         dead_letters: 6,
-        retrying_over_24h: 7,
+        retrying_over_24h: Some(7),
         shards: 8,
         nodes: 9,
+        hour: Some(hour),
+        queue_age: Some(Span::from_millis(1_500)),
+        store_free_ratio: Some(0.25),
+        alerts: [(AlertName::QueueAge, 2)].into(),
+        ..everything_known()
     };
-    let text = observatory.render(at(0), &gauges);
+    let text = observatory.render(&gauges);
     for (name, expected) in [
         ("posthaste_events_accepted_total", 3.0),
         ("posthaste_deliveries_total{status=\"succeeded\"}", 2.0),
@@ -177,6 +304,13 @@ fn everything_that_happened_is_counted_once() {
         ("posthaste_attempts_per_success", 2.0),
         ("posthaste_second_attempt_success_ratio", 1.0),
         ("posthaste_retrying_over_24h", 7.0),
+        ("posthaste_store_commit_seconds_count", 1.0),
+        ("posthaste_store_commit_seconds_sum", 0.003),
+        ("posthaste_queue_age_seconds", 1.5),
+        ("posthaste_store_free_ratio", 0.25),
+        ("posthaste_alerts{name=\"queue_age\"}", 2.0),
+        ("posthaste_alerts{name=\"store_slow\"}", 0.0),
+        ("process_open_fds", 12.0),
     ] {
         assert_eq!(value(&text, name), expected, "{name}");
     }
@@ -189,36 +323,123 @@ fn every_kind_of_failure_has_a_place_of_its_own() {
     assert_eq!(places.last(), Some(&(FailureKind::ALL.len() - 1)));
 }
 
-#[test]
-fn a_tenant_is_judged_by_what_is_its_own() {
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+    fn broken(&self, _: &StoreError) {}
+}
+
+/// A store with these tenants.
+async fn store(tenants: &[&TenantId]) -> ModelStore {
+    let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(Nobody));
+    for id in tenants {
+        let tenant = Tenant {
+            id: (*id).clone(),
+            name: String::new(),
+            plan: None,
+            default_retry_policy: None,
+            limits: Limits::default(),
+            created_at: NOON,
+            revision: 0,
+        };
+        store.create_tenant(NOON, tenant).await.expect("it is made");
+    }
+    store
+}
+
+/// What is seen of a scope, written and not written.
+async fn gathered(observatory: &Observatory, store: &ModelStore, scope: &Scope) -> Gathered {
+    let still = observatory.still().await;
+    let figures = |width| store.figures(scope.clone(), width, Timestamp(0));
+    Gathered {
+        minutes: figures(Width::Minute).await.expect("it reads"),
+        quarters: figures(Width::Quarter).await.expect("it reads"),
+        pending: still.pending(scope),
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_and_what_is_not_is_everything_once() {
     let observatory = Observatory::new();
     let (good, bad) = (tenant("good"), tenant("bad"));
-    for _ in 0..99 {
-        observatory.attempt(at(0), &seen(&good));
-    }
-    observatory.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
-    let ratio = |scope: &Scope| {
-        let report = observatory.health(at(0), scope, 0);
-        let figure = report.windows.five_minutes.dead_letter_ratio;
-        (figure.value, figure.state)
+    let store = store(&[&good, &bad]).await;
+    let ended = async |scope: &Scope| {
+        let seen = gathered(&observatory, &store, scope).await;
+        let over = Window::ALL.map(|window| seen.over(at(0).wall, window));
+        assert!(over.iter().all(|it| *it == over[0]), "{over:?}");
+        (over[0].succeeded, over[0].failed)
     };
-    assert_eq!(
-        ratio(&Scope::Tenant(good.clone())),
-        (0.0, Condition::Healthy)
-    );
-    assert_eq!(ratio(&Scope::Tenant(bad.clone())), (1.0, Condition::Alert));
-    assert_eq!(ratio(&Scope::All), (0.01, Condition::Warning));
-    assert_eq!(
-        ratio(&Scope::Tenant(tenant("stranger"))),
-        (0.0, Condition::Healthy)
-    );
+    let (goods, bads) = (Scope::Tenant(good.clone()), Scope::Tenant(bad.clone()));
+    for round in 1..=3 {
+        observatory.attempt(at(0), &seen(&good));
+        observatory.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
+        observatory.swept(at(0), &bad, EndpointId(8), 1);
+        for _ in 0..2 {
+            assert_eq!(ended(&Scope::Everything).await, (round, 2 * round));
+            assert_eq!(ended(&goods).await, (round, 0));
+            assert_eq!(ended(&bads).await, (0, 2 * round));
+            assert_eq!(ended(&Scope::Tenant(tenant("stranger"))).await, (0, 0));
+            observatory.flush(&store).await.expect("it is written");
+        }
+        let still = observatory.still().await;
+        assert_eq!(still.pending(&Scope::Everything), []);
+        assert_eq!(still.flushes(), round);
+    }
     // Another one with its id begins anew; what was, was.
+    observatory.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
+    store
+        .delete_tenant(NOON, bad.clone())
+        .await
+        .expect("it is deleted");
     observatory.forget(&bad);
-    assert_eq!(
-        ratio(&Scope::Tenant(bad.clone())),
-        (0.0, Condition::Healthy)
-    );
-    assert_eq!(ratio(&Scope::All), (0.01, Condition::Warning));
+    assert_eq!(ended(&bads).await, (0, 0));
+    assert_eq!(ended(&Scope::Everything).await, (3, 7));
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_kept_and_written_later() {
+    let observatory = Observatory::new();
+    let acme = tenant("acme");
+    let store = store(&[&acme]).await;
+    observatory.attempt(at(0), &seen(&acme));
+    store.fail_writes(Some(StoreError::Full));
+    assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
+    observatory.attempt(at(61_000), &seen(&acme));
+    assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
+    let minutes = async || {
+        let seen = gathered(&observatory, &store, &Scope::Tenant(tenant("acme"))).await;
+        (seen.minutes.len(), seen.pending.len())
+    };
+    assert_eq!(minutes().await, (0, 2));
+    store.fail_writes(None);
+    assert_eq!(observatory.flush(&store).await, Ok(()));
+    assert_eq!(minutes().await, (2, 0));
+}
+
+/// More than one piece, and nobody who looks in between misses or doubles one.
+#[tokio::test]
+async fn whoever_looks_while_it_is_written_sees_everything_once() {
+    let observatory = Observatory::new();
+    let acme = tenant("acme");
+    let store = store(&[&acme]).await;
+    for number in 0..3_000 {
+        let seen = AttemptSeen {
+            endpoint: EndpointId(number),
+            ..seen(&acme)
+        };
+        observatory.attempt(at(0), &seen);
+    }
+    let look = async {
+        for _ in 0..50 {
+            let seen = gathered(&observatory, &store, &Scope::Tenant(tenant("acme"))).await;
+            assert_eq!(seen.over(at(0).wall, Window::Hour).attempts, 3_000);
+            tokio::task::yield_now().await;
+        }
+    };
+    let (_, flushed) = tokio::join!(look, observatory.flush(&store));
+    assert_eq!(flushed, Ok(()));
+    assert!(observatory.still().await.flushes() > 5);
 }
 
 #[test]
@@ -235,7 +456,7 @@ fn an_endpoint_is_known_by_its_last_attempts() {
 
 #[test]
 fn the_report_has_the_shape_that_was_promised() {
-    let report = Observatory::new().health(at(0), &Scope::All, 0);
+    let report = HealthReport::new(|_| Tally::default(), 0);
     let json = serde_json::to_value(&report).expect("JSON");
     for window in ["5m", "1h", "24h"] {
         let health = &json["windows"][window];
@@ -248,82 +469,23 @@ fn the_report_has_the_shape_that_was_promised() {
 }
 
 #[test]
-fn an_endpoint_has_figures_of_its_own() {
-    let observatory = Observatory::new();
+fn an_attempt_counts_for_what_it_was() {
     let acme = tenant("acme");
-    observatory.attempt(at(0), &seen(&acme));
-    let elsewhere = AttemptSeen {
-        endpoint: EndpointId(8),
-        ..retry(&acme, 2, Some(Status::Failed))
-    };
-    observatory.attempt(at(0), &elsewhere);
-    observatory.swept(at(0), &acme, EndpointId(8), 3);
-    let over = |endpoint: u128| {
-        let tallies = observatory.tallies(at(0), &Scope::Endpoint(EndpointId(endpoint)));
-        let names: Vec<&str> = tallies.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["5m", "1h", "24h"]);
-        let of = |tally: &Tally| (tally.attempts, tally.succeeded, tally.failed);
-        let each: Vec<_> = tallies.iter().map(|(_, tally)| of(tally)).collect();
-        assert!(each.iter().all(|it| *it == each[0]));
-        each[0]
-    };
-    assert_eq!(over(7), (1, 1, 0));
-    assert_eq!(over(8), (1, 0, 4));
-    assert_eq!(over(9), (0, 0, 0));
-}
-
-#[test]
-fn a_series_is_stamped_with_whole_minutes_of_the_wall_clock() {
-    let observatory = Observatory::new();
-    let acme = tenant("acme");
-    // The process began twenty seconds after noon.
-    let begun = |tick_ms: u64, wall_ms: u64| Now {
-        wall: Timestamp(NOON.0 + wall_ms),
-        tick: Tick(tick_ms),
-    };
-    observatory.attempt(begun(0, 20_000), &seen(&acme));
-    observatory.attempt(begun(39_000, 59_000), &seen(&acme));
-    observatory.attempt(begun(41_000, 61_000), &seen(&acme));
-    let hour = |now: Now, scope: &Scope| observatory.series(now, scope, Window::Hour);
-    let of = Scope::Endpoint(EndpointId(7));
-    for scope in [&Scope::All, &Scope::Tenant(acme.clone()), &of] {
-        let series = hour(begun(42_000, 62_000), scope);
-        assert_eq!(series.buckets.len(), 60);
-        let filled = series.filled();
-        let begins: Vec<Timestamp> = filled.iter().map(|(began, _)| *began).collect();
-        assert_eq!(begins, [NOON, Timestamp(NOON.0 + 60_000)]);
-        let counts: Vec<u32> = filled.iter().map(|(_, tally)| tally.attempts).collect();
-        assert_eq!(counts, [2, 1]);
-        assert_eq!(filled[0].1.latency_micros, 24_000);
-        // Somebody sets the wall clock an hour and a few seconds back: what was is shown by the new time.
-        let earlier = hour(begun(42_000, 62_000).back(3_607_000), scope).filled();
-        let begins: Vec<Timestamp> = earlier.iter().map(|(began, _)| *began).collect();
-        let hour_ms = 3_600_000;
-        assert_eq!(
-            begins,
-            [NOON.0 - hour_ms, NOON.0 + 60_000 - hour_ms].map(Timestamp)
-        );
-    }
-    let day = |scope: &Scope| observatory.series(begun(42_000, 62_000), scope, Window::Day);
-    assert_eq!(day(&Scope::All).bucket.to_string(), "15m");
-    assert_eq!(day(&of).bucket.to_string(), "1h");
-    assert_eq!(day(&of).filled()[0].0, NOON);
-    let stranger = Scope::Endpoint(EndpointId(9));
-    assert_eq!(day(&stranger).buckets.len(), 24);
-    assert!(day(&stranger).filled().is_empty());
-}
-
-trait Back {
-    fn back(self, by_ms: u64) -> Now;
-}
-
-impl Back for Now {
-    fn back(self, by_ms: u64) -> Now {
-        Now {
-            wall: Timestamp(self.wall.0 - by_ms),
-            ..self
-        }
-    }
+    let first = tally::of_attempt(&seen(&acme));
+    assert_eq!((first.attempts, first.retries, first.succeeded), (1, 0, 1));
+    assert_eq!(
+        (first.latency_micros, first.slowest_micros),
+        (12_000, 12_000)
+    );
+    let second = tally::of_attempt(&retry(&acme, 2, Some(Status::Succeeded)));
+    assert_eq!((second.retries, second.second_attempts), (1, 1));
+    assert_eq!(second.second_successes, 1);
+    let third = tally::of_attempt(&retry(&acme, 3, Some(Status::Failed)));
+    assert_eq!(
+        (third.retries, third.second_attempts, third.failed),
+        (1, 0, 1)
+    );
+    assert_eq!(tally::of_ended(Status::Cancelled, 5), Tally::default());
 }
 
 #[test]

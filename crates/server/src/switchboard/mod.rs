@@ -21,7 +21,7 @@ use std::time::Duration;
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
-use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, StoredDelivery, Written};
+use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, Store, StoredDelivery, Written};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -49,6 +49,7 @@ pub struct Switchboard {
     engine: Engine,
     observe: Arc<Observatory>,
     clock: Clock,
+    store: Arc<dyn Store>,
     cluster: Option<Arc<dyn Cluster>>,
     patience: Duration,
 }
@@ -59,12 +60,14 @@ impl Switchboard {
         engine: Engine,
         observe: Arc<Observatory>,
         clock: Clock,
+        store: Arc<dyn Store>,
         cluster: Option<Arc<dyn Cluster>>,
     ) -> Switchboard {
         Switchboard {
             engine,
             observe,
             clock,
+            store,
             cluster,
             patience: PATIENCE,
         }
@@ -295,13 +298,20 @@ impl Switchboard {
 
     /// Asks every other node, all at once. Whoever does not answer in time is passed over.
     async fn ask_everybody(&self, question: &Question) -> Vec<Reply> {
+        let replies = self.ask_each(question).await.into_iter();
+        replies.map(|(_, reply)| reply).collect()
+    }
+
+    /// The same, with who answered what.
+    async fn ask_each(&self, question: &Question) -> Vec<(NodeNo, Reply)> {
         let Some(cluster) = &self.cluster else {
             return Vec::new();
         };
         let me = cluster.me();
         let mut asked = JoinSet::new();
         for node in cluster.nodes().into_iter().filter(|node| *node != me) {
-            asked.spawn(self.asking(node, question, TELLING));
+            let asking = self.asking(node, question, TELLING);
+            asked.spawn(async move { Some((node, asking.await?)) });
         }
         asked.join_all().await.into_iter().flatten().collect()
     }
@@ -338,8 +348,7 @@ fn refused(reply: Option<Reply>) -> Result<EngineError, EngineError> {
             | Reply::Cancelled { .. }
             | Reply::Lane { .. }
             | Reply::Deliveries { .. }
-            | Reply::Tallies { .. }
-            | Reply::Series { .. }
+            | Reply::Pending { .. }
             | Reply::Lately { .. }
             | Reply::Elsewhere
             | Reply::NotUnderstood,

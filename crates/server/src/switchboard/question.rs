@@ -10,14 +10,13 @@ use std::str::FromStr;
 use posthaste_core::dispatcher::LaneView;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerState, Standing, TripReason};
-use posthaste_core::time::{Now, Span, Timestamp};
-use posthaste_store::DisabledReason;
+use posthaste_core::time::{Now, Timestamp};
+use posthaste_store::{DisabledReason, Scope, Tally};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::engine::Cancelled;
-use crate::observe::tally::{Tally, Window};
-use crate::observe::{EndpointFigures, Lately, Scope};
+use crate::observe::{EndpointFigures, Lately};
 
 /// The most deliveries of which one question asks, and of which one answer tells.
 pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
@@ -94,15 +93,8 @@ pub(super) enum Question {
     Aloft { deliveries: Vec<Named<DeliveryId>> },
     /// Which are you sending at all?
     Flights,
-    /// What have you seen, of everything or of one tenant?
-    Tallies {
-        #[serde(default)]
-        tenant: Option<Named<TenantId>>,
-    },
-    /// What have you seen of an endpoint?
-    EndpointTallies { endpoint: Named<EndpointId> },
-    /// What have you seen, bucket by bucket of this window?
-    Series { of: Whole, window: String },
+    /// What have you seen that is not in the store yet?
+    Pending { of: Whole },
     /// Which endpoints fail lately, of everybody or of one tenant? And how did these others do?
     Lately {
         #[serde(default)]
@@ -124,7 +116,7 @@ pub(super) enum Whole {
 impl From<Scope> for Whole {
     fn from(scope: Scope) -> Whole {
         match scope {
-            Scope::All => Whole::All,
+            Scope::Everything => Whole::All,
             Scope::Tenant(tenant) => Whole::Tenant(Named(tenant)),
             Scope::Endpoint(endpoint) => Whole::Endpoint(Named(endpoint)),
         }
@@ -134,7 +126,7 @@ impl From<Scope> for Whole {
 impl From<Whole> for Scope {
     fn from(whole: Whole) -> Scope {
         match whole {
-            Whole::All => Scope::All,
+            Whole::All => Scope::Everything,
             Whole::Tenant(Named(tenant)) => Scope::Tenant(tenant),
             Whole::Endpoint(Named(endpoint)) => Scope::Endpoint(endpoint),
         }
@@ -157,12 +149,10 @@ pub(super) enum Reply {
     },
     /// These are being sent.
     Deliveries { deliveries: Vec<Named<DeliveryId>> },
-    /// What was seen, over each window by its name.
-    Tallies { windows: Vec<(String, Tally)> },
-    /// What was seen in each bucket of this length, where anything was.
-    Series {
-        bucket: Span,
-        buckets: Vec<(Timestamp, Tally)>,
+    /// What was seen and is not in the store yet, by minute, and how often something was written.
+    Pending {
+        flushes: u64,
+        minutes: Vec<(Timestamp, Tally)>,
     },
     /// How these endpoints did lately.
     Lately {
@@ -288,12 +278,6 @@ impl From<Figures> for EndpointFigures {
     }
 }
 
-/// The tally of one window among those that were told; of a window that is not known, nothing.
-pub(super) fn of_window(windows: &[(String, Tally)], window: Window) -> Tally {
-    let told = windows.iter().find(|(name, _)| name == window.name());
-    told.map(|(_, tally)| *tally).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use posthaste_core::classify::FailureKind;
@@ -322,21 +306,12 @@ mod tests {
                 deliveries: vec![delivery],
             },
             Question::Flights,
-            Question::Tallies {
-                tenant: Some(Named("acme".parse().expect("a name"))),
-            },
-            Question::EndpointTallies { endpoint },
-            Question::Series {
-                of: Whole::All,
-                window: "1h".to_owned(),
-            },
-            Question::Series {
+            Question::Pending { of: Whole::All },
+            Question::Pending {
                 of: Whole::Tenant(Named("acme".parse().expect("a name"))),
-                window: "24h".to_owned(),
             },
-            Question::Series {
+            Question::Pending {
                 of: Whole::Endpoint(endpoint),
-                window: "24h".to_owned(),
             },
             Question::Lately {
                 tenant: None,
@@ -380,12 +355,9 @@ mod tests {
             Reply::Deliveries {
                 deliveries: vec![delivery],
             },
-            Reply::Tallies {
-                windows: vec![("5m".to_owned(), Tally::default())],
-            },
-            Reply::Series {
-                bucket: Span::from_mins(15),
-                buckets: vec![(Timestamp(7), Tally::default())],
+            Reply::Pending {
+                flushes: 3,
+                minutes: vec![(Timestamp(7), Tally::default())],
             },
             Reply::Lately {
                 endpoints: vec![(endpoint, lately)],
@@ -413,14 +385,16 @@ mod tests {
         let unknown = |value: Value| serde_json::from_value::<Question>(value).is_err();
         assert!(unknown(json!({"ask": "sing"})));
         // One that knows less of what happened still counts.
-        let older = json!({"answer": "tallies", "windows": [["1h", {"attempts": 3}]]});
+        let older =
+            json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
         let older: Reply = serde_json::from_value(older).expect("a reply");
         let tally = Tally {
             attempts: 3,
             ..Tally::default()
         };
-        let windows = vec![("1h".to_owned(), tally)];
-        assert_eq!(older, Reply::Tallies { windows });
+        let minutes = vec![(Timestamp(60_000), tally)];
+        let flushes = 1;
+        assert_eq!(older, Reply::Pending { flushes, minutes });
         let strange: Reply = serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
         assert_eq!(strange, Reply::NotUnderstood);
     }

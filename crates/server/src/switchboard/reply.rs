@@ -2,12 +2,11 @@
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use serde_json::Value;
+use tokio::time::timeout;
 
-use super::Switchboard;
 use super::question::{MAX_DELIVERIES_TOLD, Named, Question, Reply};
+use super::{Switchboard, TELLING};
 use crate::engine::EngineError;
-use crate::observe::Scope;
-use crate::observe::tally::Window;
 
 impl Switchboard {
     /// Answers another node's question.
@@ -57,23 +56,14 @@ impl Switchboard {
                 let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(Named).collect();
                 Reply::Deliveries { deliveries }
             }
-            Question::Tallies { tenant: None } => self.told(&Scope::All),
-            Question::Tallies {
-                tenant: Some(Named(tenant)),
-            } => self.told(&Scope::Tenant(tenant)),
-            Question::EndpointTallies {
-                endpoint: Named(endpoint),
-            } => self.told(&Scope::Endpoint(endpoint)),
-            Question::Series { of, window } => match Window::named(&window) {
-                Some(window) => {
-                    let now = self.clock.now();
-                    let series = self.observe.series(now, &of.into(), window);
-                    Reply::Series {
-                        bucket: series.bucket,
-                        buckets: series.filled(),
-                    }
-                }
-                None => Reply::NotUnderstood,
+            Question::Pending { of } => match timeout(TELLING, self.observe.still()).await {
+                Ok(still) => Reply::Pending {
+                    flushes: still.flushes(),
+                    minutes: still.pending(&of.into()),
+                },
+                Err(_) => Reply::Unable {
+                    why: "figures are being written".to_owned(),
+                },
             },
             Question::Lately { tenant, others } => {
                 let tenant = tenant.map(|Named(tenant)| tenant);
@@ -86,11 +76,6 @@ impl Switchboard {
                 }
             }
         }
-    }
-
-    fn told(&self, scope: &Scope) -> Reply {
-        let windows = self.observe.tallies(self.clock.now(), scope);
-        Reply::Tallies { windows }
     }
 }
 

@@ -99,6 +99,8 @@ fn name() -> impl Strategy<Value = String> {
         "payload_bytes",
         "max_attempts",
         "retention",
+        "payload_retention",
+        "attempt_retention",
         "default_retry_policy",
         "url",
         "description",

@@ -12,6 +12,7 @@ async fn a_tenant_reads_as_it_was_written() {
     let limits = json!({
         "endpoints": 100, "events_per_second": 500, "events_per_month": null,
         "payload_bytes": 1_048_576, "max_attempts": 30, "retention": "30d",
+        "payload_retention": "7d", "attempt_retention": "2d",
     });
     let policy = json!({"preset": "swift", "max_attempts": 4});
     let made = world

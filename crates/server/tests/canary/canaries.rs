@@ -34,6 +34,7 @@ pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ("changed header", "CANARYchangedHeader0q3v8x1m5n7b9", Secret),
     ("proxy password", "CANARYproxyPass0q3v8x1m5n7b9c2d4", Secret),
     ("proxy answer", "CANARYproxyAnsw0q3v8x1m5n7b9c2d4", Private),
+    ("mail password", "CANARYmailPass0q3v8x1m5n7b9c2d4f", Secret),
     ("password", "CANARYpassword0q3v8x1m5n7b9c2d4f", Secret),
     ("key as a name", "CANARYkeyAsName0q3v8x1m5n7b9c2d4", Secret),
     ("bearer token", "CANARYbearerTok0q3v8x1m5n7b9c2d4", Secret),

@@ -39,6 +39,8 @@ pub(crate) struct Secrets {
     pub(crate) admin_key: String,
     /// What it seals with, where it does not make that itself.
     pub(crate) master_key: String,
+    /// What it signs in to the mail server with.
+    pub(crate) mail_password: String,
     /// The proxy that everything goes through, if there is one.
     pub(crate) proxy: Option<String>,
 }
@@ -152,6 +154,11 @@ fn launch(
         .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
         .args(["--log-level", "trace", "--grace", "1s"])
         .env("POSTHASTE_ADMIN_KEY", &secrets.admin_key)
+        // Nobody serves mail there.
+        .env("POSTHASTE_MAIL_SERVER", "smtp://me@127.0.0.1:1")
+        .env("POSTHASTE_MAIL_PASSWORD", &secrets.mail_password)
+        .env("POSTHASTE_MAIL_FROM", "posthaste@example.com")
+        .env("POSTHASTE_MAIL_TO", "ops@example.com")
         .env("RUST_BACKTRACE", "full")
         .current_dir(directory)
         .stdout(Stdio::piped())

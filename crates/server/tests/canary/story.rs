@@ -140,6 +140,7 @@ pub(crate) fn secrets(canaries: &Canaries, proxy: Option<String>) -> Secrets {
     Secrets {
         admin_key: canaries.plant("admin key").to_owned(),
         master_key: BASE64_STANDARD.encode(canaries.plant("master key")),
+        mail_password: canaries.plant("mail password").to_owned(),
         proxy,
     }
 }

@@ -6,6 +6,7 @@
 )]
 
 mod asked;
+mod figures;
 mod notices;
 mod pair;
 mod roles;

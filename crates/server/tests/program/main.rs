@@ -6,14 +6,17 @@
     reason = "tests call the program as people do"
 )]
 
+mod alerts;
 mod credentials;
 mod deliver;
+mod figures;
 mod full;
 mod kill;
 mod life;
 mod notices;
 mod own;
 mod proxy;
+mod retention;
 mod secured;
 mod signed;
 mod start;

@@ -10,14 +10,20 @@
     reason = "what the stories stand on serves files too, which are told of elsewhere"
 )]
 
+#[path = "../program/alerts.rs"]
+mod alerts;
 #[path = "../program/deliver.rs"]
 mod deliver;
+#[path = "../program/figures.rs"]
+mod figures;
 #[path = "../program/kill.rs"]
 mod kill;
 #[path = "../program/life.rs"]
 mod life;
 #[path = "../program/notices.rs"]
 mod notices;
+#[path = "../program/retention.rs"]
+mod retention;
 #[path = "../program/signed.rs"]
 mod signed;
 #[path = "../program/stop.rs"]

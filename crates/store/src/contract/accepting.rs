@@ -144,6 +144,7 @@ pub(super) async fn an_event_comes_back_byte_for_byte(harness: &dyn Harness) {
             event: accepted.clone(),
             deliver_at: Some(at(50)),
             content: new.content.clone(),
+            payload_removed_at: None,
             idempotency_key: new.idempotency.map(|it| it.key),
         };
         let found = world.store.event(id("acme"), accepted.id).await;

@@ -403,26 +403,32 @@ impl<'a> World<'a> {
     }
 
     pub(super) async fn tidy_step(&self, now: Timestamp, keep_ms: u64, step: usize) -> Tidied {
-        let retention = Retention {
-            default: Span::from_millis(keep_ms),
-            step,
-        };
+        let retention = Retention::all(Span::from_millis(keep_ms), step);
         self.store.tidy(now, retention).await.expect("it tidies")
     }
 
     /// Tidies until everything has been looked at, and says how many events went.
     pub(super) async fn tidy(&self, now: Timestamp, keep_ms: u64) -> usize {
-        let mut removed = 0;
+        let retention = Retention::all(Span::from_millis(keep_ms), 4);
+        self.tidy_as(now, &retention).await.events
+    }
+
+    /// The same, and says all that went.
+    pub(super) async fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
+        let mut sum = Tidied::default();
         for _ in 0..3 {
             loop {
-                let tidied = self.tidy_step(now, keep_ms, 4).await;
-                removed += tidied.events;
+                let tidied = self.store.tidy(now, retention.clone()).await;
+                let tidied = tidied.expect("it tidies");
+                sum.events += tidied.events;
+                sum.payloads += tidied.payloads;
+                sum.attempts += tidied.attempts;
                 if !tidied.more {
                     break;
                 }
             }
         }
-        removed
+        sum
     }
 }
 

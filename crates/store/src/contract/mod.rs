@@ -20,6 +20,7 @@ mod burying;
 mod endpoints;
 mod fetching;
 mod figures;
+mod keeping;
 mod keys;
 mod lifetime;
 mod listing;
@@ -205,6 +206,17 @@ macro_rules! every_case {
                 a_removed_event_frees_its_key
                 steps_go_round
                 replays_that_ended_long_ago_go
+            }
+            keeping {
+                each_goes_at_its_own_time
+                what_is_unfinished_stays_complete
+                what_nobody_wanted_is_emptied_too
+                what_is_sent_again_keeps_what_it_needs
+                attempts_go_on_where_they_were
+                what_is_gone_cannot_be_sent_again
+                a_key_outlives_what_it_stood_for
+                a_tenants_own_time_comes_before_its_plans
+                a_change_of_mind_counts_at_once
             }
             lifetime {
                 a_closed_store_says_so

@@ -38,6 +38,11 @@ pub(super) async fn failed(world: &World<'_>, now: Timestamp) -> Replay {
     begin(world, now, ended(StoredStatus::Failed)).await
 }
 
+/// Begins a replay of what an endpoint of acme never got.
+pub(super) async fn missed_by(world: &World<'_>, now: Timestamp, endpoint: EndpointId) -> Replay {
+    begin(world, now, missed(endpoint, at(0))).await
+}
+
 async fn begin(world: &World<'_>, now: Timestamp, filter: ReplayFilter) -> Replay {
     let replay = world
         .store

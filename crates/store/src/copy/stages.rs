@@ -271,12 +271,13 @@ pub(super) const STAGES: [Stage; 11] = [
                     ("type", Text),
                     ("content_type", Text),
                     ("idempotency_key", Text),
+                    ("payload_removed_at", Long),
                     ("trace", Text),
                     ("payload", Bytes),
                     ("deliveries", Bytes),
                 ],
                 sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
-                      idempotency_key, trace, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                      idempotency_key, payload_removed_at, trace, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
                 shape: Shape::AcceptedWith,
             },
             Part {
@@ -398,11 +399,12 @@ pub(super) const STAGES: [Stage; 11] = [
                     ("until", Long),
                     ("total", Long),
                     ("replayed", Long),
+                    ("skipped", Long),
                     ("created_at", Long),
                     ("finished_at", Long),
                 ],
                 sql: "SELECT key, tail, tenant_no, status, scope, endpoint, event_type, kind, since, until, total, \
-                      replayed, created_at, finished_at FROM replays WHERE key > ?1 AND key <= ?2",
+                      replayed, skipped, created_at, finished_at FROM replays WHERE key > ?1 AND key <= ?2",
                 shape: Shape::Same,
             },
             Part {

@@ -94,6 +94,10 @@ impl Tables {
         if row.delivery.hasten(now).is_ok() {
             return Retried::Hastened { endpoint };
         }
+        let event = &self.events[&row.delivery.facts().event];
+        if event.payload_removed_at.is_some() {
+            return Retried::PayloadGone;
+        }
         row.delivery
             .replay(now, give_up_after)
             .expect("what does not wait has ended");

@@ -116,6 +116,7 @@ impl Tables {
             tenant: event.tenant,
             created_at: now,
             content: event.content,
+            payload_removed_at: None,
             deliver_at: event.deliver_at,
             ordering: event.ordering,
             only: event.only,
@@ -185,6 +186,7 @@ impl Tables {
             event: self.accepted(event),
             deliver_at: row.deliver_at,
             content: row.content.clone(),
+            payload_removed_at: row.payload_removed_at,
             idempotency_key: row.idempotency_key.clone(),
         }
     }
@@ -219,6 +221,9 @@ impl Tables {
 
     pub(super) fn content(&self, event: EventId) -> Option<(Timestamp, Arc<Content>)> {
         let row = self.events.get(&event)?;
+        if row.payload_removed_at.is_some() {
+            return None;
+        }
         Some((row.created_at, row.content.clone()))
     }
 }

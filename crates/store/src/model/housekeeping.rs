@@ -1,13 +1,16 @@
 //! Figures and tidying in the model.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::tables::{Owner, ReplayRow, Tables};
-use crate::{Counts, Retention, Tidied};
+use crate::retention::is_over;
+use crate::{Content, Counts, Kept, Retention, Tidied};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -44,18 +47,24 @@ impl Tables {
 
     /// Looks at the next events in the order of their ids. At the end it begins anew with the next
     /// step.
-    pub(super) fn tidy(&mut self, now: Timestamp, retention: Retention) -> Tidied {
+    pub(super) fn tidy(&mut self, now: Timestamp, retention: &Retention) -> Tidied {
         let start = self.tidied_to.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.events.range((start, Bound::Unbounded));
         let looked_at: Vec<EventId> = rest.map(|(id, _)| *id).take(retention.step).collect();
         let more = looked_at.len() == retention.step;
         self.tidied_to = looked_at.last().copied().filter(|_| more);
-        let old: Vec<EventId> = looked_at
-            .into_iter()
-            .filter(|event| self.is_old(now, retention, *event))
-            .collect();
-        for event in &old {
-            self.remove(*event);
+        let mut tidied = Tidied::default();
+        for event in looked_at {
+            let kept = self.kept(retention, event);
+            if self.is_old(now, kept.deliveries, event) {
+                self.remove(event);
+                tidied.events += 1;
+                continue;
+            }
+            if self.is_old(now, kept.payloads, event) {
+                tidied.payloads += usize::from(self.remove_payload(now, event));
+            }
+            tidied.attempts += self.remove_attempts(now, kept.attempts, event);
         }
         if !more {
             self.remove_replays(now, retention);
@@ -63,17 +72,15 @@ impl Tables {
         let people = self.tidy_people(now, retention.step);
         let alerts = self.tidy_alerts(now, retention.step);
         let figures = self.tidy_figures(now, retention.step);
-        Tidied {
-            events: old.len(),
-            more: more || people || alerts || figures,
-        }
+        tidied.more = more || people || alerts || figures;
+        tidied
     }
 
-    fn remove_replays(&mut self, now: Timestamp, retention: Retention) {
+    fn remove_replays(&mut self, now: Timestamp, retention: &Retention) {
         let is_old = |row: &ReplayRow| {
-            let keep = self.kept_for(retention, &row.replay.tenant, row.owner);
+            let kept = self.kept_for(retention, &row.replay.tenant, row.owner);
             let ended_at = row.replay.finished_at;
-            ended_at.is_some_and(|ended_at| ended_at.after(keep) <= now)
+            ended_at.is_some_and(|ended_at| is_over(ended_at, kept.deliveries, now))
         };
         let rows = self.replays.iter().filter(|(_, row)| is_old(row));
         let old: Vec<ReplayId> = rows.map(|(id, _)| *id).collect();
@@ -84,24 +91,58 @@ impl Tables {
 
     /// How long what belongs to a tenant is kept. What is left of one that was deleted is kept for as
     /// long as the server's default.
-    fn kept_for(&self, retention: Retention, tenant: &TenantId, owner: Owner) -> Span {
-        self.tenants
-            .get(tenant)
-            .filter(|tenant| tenant.owner == owner)
-            .and_then(|tenant| tenant.tenant.limits.retention)
-            .unwrap_or(retention.default)
+    fn kept_for(&self, retention: &Retention, tenant: &TenantId, owner: Owner) -> Kept {
+        let row = self.tenants.get(tenant);
+        match row.filter(|row| row.owner == owner) {
+            Some(row) => retention.of(&row.tenant.limits, row.tenant.plan.as_deref()),
+            None => retention.of_nobody(),
+        }
     }
 
-    /// Whether everything about an event ended long enough ago.
-    fn is_old(&self, now: Timestamp, retention: Retention, event: EventId) -> bool {
+    fn kept(&self, retention: &Retention, event: EventId) -> Kept {
         let row = &self.events[&event];
-        let keep = self.kept_for(retention, &row.tenant, row.owner);
+        self.kept_for(retention, &row.tenant, row.owner)
+    }
+
+    /// Whether everything about an event ended so long ago.
+    fn is_old(&self, now: Timestamp, keep: Span, event: EventId) -> bool {
+        let row = &self.events[&event];
         let deliveries = self.deliveries.values().map(|row| &row.delivery);
         let mut ends = deliveries
             .filter(|delivery| delivery.facts().event == event)
             .map(|delivery| delivery.state().ended_at())
             .chain([Some(row.created_at)]);
-        ends.all(|end| end.is_some_and(|end| end.after(keep) <= now))
+        ends.all(|end| end.is_some_and(|end| is_over(end, keep, now)))
+    }
+
+    /// Says false if it is gone already.
+    fn remove_payload(&mut self, now: Timestamp, event: EventId) -> bool {
+        let row = self.events.get_mut(&event).expect("it was looked at");
+        if row.payload_removed_at.is_some() {
+            return false;
+        }
+        row.payload_removed_at = Some(now);
+        row.content = Arc::new(Content {
+            payload: Bytes::new(),
+            ..Content::clone(&row.content)
+        });
+        true
+    }
+
+    /// Removes all attempts but the last of those deliveries that ended so long ago, and says of how many.
+    fn remove_attempts(&mut self, now: Timestamp, keep: Span, event: EventId) -> usize {
+        let rows = self.deliveries.values_mut();
+        let ended = rows.filter(|row| {
+            let ended_at = row.delivery.state().ended_at();
+            row.delivery.facts().event == event
+                && ended_at.is_some_and(|end| is_over(end, keep, now))
+        });
+        let mut removed = 0;
+        for row in ended.filter(|row| row.attempts.len() > 1) {
+            row.attempts.drain(..row.attempts.len() - 1);
+            removed += 1;
+        }
+        removed
     }
 
     fn remove(&mut self, event: EventId) {

@@ -395,7 +395,7 @@ impl Store for ModelStore {
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
-        answer(self.write(|tables| tables.tidy(now, retention)))
+        answer(self.write(|tables| tables.tidy(now, &retention)))
     }
 
     fn probe(&self, _now: Timestamp) -> Answer<()> {

@@ -33,6 +33,7 @@ impl Tables {
             status: ReplayStatus::Running,
             total: targets.len() as u64,
             replayed: 0,
+            skipped: 0,
             created_at: now,
             finished_at: None,
         };
@@ -123,7 +124,7 @@ impl Tables {
     }
 
     /// Counts everything it comes to: what it sets going, and what it passes over since its endpoint
-    /// takes no part, since it is no longer as it was asked for, or since it has been removed.
+    /// takes no part, since it is no longer as it was asked for, or since it or what it carried has been removed.
     pub(super) fn step_replay(
         &mut self,
         now: Timestamp,
@@ -141,11 +142,16 @@ impl Tables {
                 row.replay.status = ReplayStatus::Done;
                 row.replay.finished_at = Some(now);
             }
+            let mut skipped = 0;
             for target in targets {
                 if self.set_going(now, scope, target) {
                     endpoints.insert(target.endpoint);
+                } else {
+                    skipped += 1;
                 }
             }
+            let row = self.replays.get_mut(&replay).expect("it was found");
+            row.replay.skipped += skipped;
         }
         Some(ReplayStep {
             replay: self.replays[&replay].replay.clone(),
@@ -159,7 +165,8 @@ impl Tables {
             Standing::Enabled | Standing::Paused => {}
             Standing::Disabled | Standing::Deleted => return false,
         }
-        if !self.events.contains_key(&target.event) {
+        let event = self.events.get(&target.event);
+        if event.is_none_or(|event| event.payload_removed_at.is_some()) {
             return false;
         }
         let made = self.delivery_of(target.event, target.endpoint);

@@ -41,6 +41,7 @@ pub(super) struct EventRow {
     pub(super) tenant: TenantId,
     pub(super) created_at: Timestamp,
     pub(super) content: Arc<Content>,
+    pub(super) payload_removed_at: Option<Timestamp>,
     pub(super) deliver_at: Option<Timestamp>,
     pub(super) ordering: Option<OrderingKey>,
     pub(super) only: Option<EndpointId>,

@@ -14,7 +14,7 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] wants, of an event `v`.
 pub(super) const COLUMNS: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
-    v.idempotency_key, v.deliveries, v.payload, v.tenant_no, v.trace";
+    v.idempotency_key, v.deliveries, v.payload, v.tenant_no, v.trace, v.payload_removed_at";
 
 /// What one delivery takes in a list.
 const ENTRY_BYTES: usize = 32;
@@ -59,6 +59,7 @@ pub(super) fn read(row: &Row) -> Result<StoredEvent, Fault> {
             payload: Bytes::copy_from_slice(row.get(7)),
             trace: row.get::<_, Option<&str>>(9).map(parse).transpose()?,
         }),
+        payload_removed_at: row.get::<_, Option<i64>>(10).map(at),
         idempotency_key: row.get(5),
     })
 }

@@ -75,6 +75,8 @@ mod thread;
 mod tidings;
 mod tidy;
 mod tidy_days;
+mod tidy_rows;
+mod tidy_strolls;
 mod unowned;
 mod vault;
 mod walk;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::{AttemptRecord, News, Record};
-use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{Health, Standing};
 use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -333,6 +333,9 @@ pub(super) async fn retry(
     let retried = if after.hasten(now).is_ok() {
         Retried::Hastened { endpoint }
     } else {
+        if payload_gone(&scene.link, row.delivery.facts().event).await? {
+            return Ok(Retried::PayloadGone);
+        }
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");
@@ -341,6 +344,13 @@ pub(super) async fn retry(
     rows::put(scene, &row, &after).await?;
     scene.tell(endpoint, after.wanted_at().unwrap_or(now));
     Ok(retried)
+}
+
+/// Whether what an event carried has been removed. It is not while something of it is found to be changed.
+async fn payload_gone(link: &Link, event: EventId) -> Result<bool, Fault> {
+    let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1";
+    let row = link.query_opt(sql, &[&Id(event.0)]).await?;
+    Ok(row.is_some_and(|row| row.get(0)))
 }
 
 /// Fails some of what waits for an endpoint.

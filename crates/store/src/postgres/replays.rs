@@ -53,6 +53,7 @@ pub(super) async fn create(
         status: ReplayStatus::Running,
         total: plan.targets.len() as u64,
         replayed: 0,
+        skipped: 0,
         created_at: now,
         finished_at: None,
     };
@@ -138,7 +139,9 @@ pub(super) async fn step(
         ReplayStatus::Running => {
             let next = targets(&link, id, replay.replayed as usize, limit).await?;
             replay.replayed += next.len() as u64;
-            going = set_going(scene, now, replay.filter.scope, &next).await?;
+            let set = set_going(scene, now, replay.filter.scope, &next).await?;
+            replay.skipped += (next.len() - set.count) as u64;
+            going = set.endpoints;
             if replay.replayed >= replay.total {
                 replay.status = ReplayStatus::Done;
                 replay.finished_at = Some(now);
@@ -163,14 +166,21 @@ struct Original {
     made: FxHashMap<EndpointId, DeliveryId>,
 }
 
-/// Sets events going to endpoints, where these take part and nobody was faster. Says where something
-/// waits that did not.
+/// What was set going.
+#[derive(Default)]
+struct Going {
+    /// Where something waits that did not.
+    endpoints: BTreeSet<EndpointId>,
+    count: usize,
+}
+
+/// Sets events going to endpoints, where these take part and nobody was faster.
 async fn set_going(
     scene: &mut Scene,
     now: Timestamp,
     scope: ReplayScope,
     targets: &[(EventId, i64)],
-) -> Result<BTreeSet<EndpointId>, Fault> {
+) -> Result<Going, Fault> {
     let routes = routes_to(scene, targets).await?;
     let originals = originals(&scene.link, targets).await?;
     let mut again = Vec::new();
@@ -185,7 +195,9 @@ async fn set_going(
         }
     }
     let mut going = send_again(scene, now, scope, &again, &routes).await?;
-    going.extend(send_anew(scene, now, &anew, &originals, &routes).await?);
+    let made = send_anew(scene, now, &anew, &originals, &routes).await?;
+    going.endpoints.extend(made.endpoints);
+    going.count += made.count;
     Ok(going)
 }
 
@@ -217,7 +229,7 @@ async fn routes_to(
     Ok(routes)
 }
 
-/// The events of some targets, with the deliveries that were made of them. They stay until the commit.
+/// The events of some targets that still carry something, with the deliveries that were made of them. They stay until the commit.
 async fn originals(
     link: &Link,
     targets: &[(EventId, i64)],
@@ -231,7 +243,8 @@ async fn originals(
     let rows = link
         .query(
             "SELECT id, created_at, deliver_at, ordering, type, tenant_no, deliveries FROM events \
-             WHERE id = ANY($1) AND id >= $2 AND id <= $3 ORDER BY id FOR KEY SHARE",
+             WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND payload_removed_at IS NULL \
+             ORDER BY id FOR KEY SHARE",
             &[&events, first, last],
         )
         .await?;
@@ -276,10 +289,10 @@ async fn send_again(
     scope: ReplayScope,
     ids: &[DeliveryId],
     routes: &FxHashMap<i64, Route>,
-) -> Result<BTreeSet<EndpointId>, Fault> {
+) -> Result<Going, Fault> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
-    let mut going = BTreeSet::new();
+    let mut going = Going::default();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Ok(going);
     };
@@ -311,7 +324,8 @@ async fn send_again(
         let waits = rows::status_of(&after);
         scene.count(before.endpoint_no, Some(before.status), Some(waits));
         scene.tell(route.id, now);
-        going.insert(route.id);
+        going.endpoints.insert(route.id);
+        going.count += 1;
         let kind = rows::failed_with(&after, last_attempt.and_then(|last| last.error_kind));
         revived.push(before, &after, kind);
     }
@@ -346,8 +360,8 @@ async fn send_anew(
     targets: &[(EventId, i64)],
     originals: &FxHashMap<EventId, Original>,
     routes: &FxHashMap<i64, Route>,
-) -> Result<BTreeSet<EndpointId>, Fault> {
-    let mut going = BTreeSet::new();
+) -> Result<Going, Fault> {
+    let mut going = Going::default();
     if targets.is_empty() {
         return Ok(going);
     }
@@ -400,7 +414,8 @@ async fn send_anew(
         made.push(row, &delivery, None);
         scene.count(*endpoint_no, None, Some(RowStatus::Pending));
         scene.tell(route.id, due_at);
-        going.insert(route.id);
+        going.endpoints.insert(route.id);
+        going.count += 1;
         lead = lead.max(lead_of(id.0, original.created_at));
     }
     made.insert(&link).await?;
@@ -439,12 +454,13 @@ pub(super) async fn cancel(
 async fn save(link: &Link, replay: &Replay) -> Result<(), Fault> {
     let id = Id(replay.id.0);
     link.execute(
-        "UPDATE replays SET status = $2, replayed = $3, finished_at = $4 WHERE id = $1",
+        "UPDATE replays SET status = $2, replayed = $3, finished_at = $4, skipped = $5 WHERE id = $1",
         &[
             &id,
             &Code(replay.status),
             &(replay.replayed as i64),
             &replay.finished_at.map(ms),
+            &(replay.skipped as i64),
         ],
     )
     .await?;
@@ -456,7 +472,7 @@ async fn save(link: &Link, replay: &Replay) -> Result<(), Fault> {
 }
 
 const COLUMNS: &str = "r.id, t.id, r.status, r.scope, r.endpoint, r.event_type, r.kind, r.since, \
-    r.until, r.total, r.replayed, r.created_at, r.finished_at \
+    r.until, r.total, r.replayed, r.created_at, r.finished_at, r.skipped \
     FROM replays r JOIN tenants t ON t.no = r.tenant_no";
 
 fn read(row: &Row) -> Result<Replay, Fault> {
@@ -483,6 +499,7 @@ fn read(row: &Row) -> Result<Replay, Fault> {
         replayed: row.get::<_, i64>(10) as u64,
         created_at: at(row.get(11)),
         finished_at: time(12),
+        skipped: row.get::<_, i64>(13) as u64,
     })
 }
 

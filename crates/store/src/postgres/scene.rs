@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::types::ToSql;
 
 use super::changelog;
-use super::columns::Id;
 use super::fault::Fault;
 use super::floors::Floors;
 use super::holdings::{Holdings, Tenure};
@@ -25,6 +24,7 @@ use super::routes::{Routes, TenantRoutes};
 use super::schema::lock;
 use super::tally::{self, Tally};
 use super::tidings::{self, Work};
+use super::tidy::Progress;
 use crate::codes::RowStatus;
 use crate::{Change, StoreSettings};
 
@@ -53,8 +53,8 @@ pub(super) struct Scene {
 /// What the writer remembers that may be wrong without harm.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Where the next step of tidying begins.
-    pub(super) tidied_up_to: Option<Id>,
+    /// How far tidying is.
+    pub(super) tidying: Progress,
 }
 
 /// What a transaction changes besides its rows.
@@ -67,7 +67,7 @@ pub(super) struct Effects {
     /// What is due.
     pub(super) work: Work,
     /// How far tidying has come, if this was a step of it.
-    pub(super) tidied_up_to: Option<Option<Id>>,
+    pub(super) tidying: Option<Progress>,
 }
 
 /// Checks what a transaction relies on.
@@ -180,8 +180,8 @@ impl Scene {
         for (endpoint, due) in effects.work.iter() {
             self.floors.lower(endpoint, due);
         }
-        if let Some(up_to) = effects.tidied_up_to {
-            self.memory.tidied_up_to = up_to;
+        if let Some(progress) = effects.tidying {
+            self.memory.tidying = progress;
         }
     }
 

@@ -540,9 +540,9 @@ impl Store for PostgresStore {
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
         let contents = self.shared.contents.clone();
         self.write(async move |scene: &mut Scene| {
-            let mut tidied = tidy::step(scene, now, retention).await?;
+            let mut tidied = tidy::step(scene, now, &retention).await?;
             tidied.more |= tidy::let_go(&scene.link, now, retention.step).await?;
-            if tidied.events > 0 {
+            if tidied.events + tidied.payloads > 0 {
                 contents.forget();
             }
             Ok(tidied)

@@ -1,11 +1,11 @@
 //! Removing what has been finished for long enough.
 //!
-//! A step looks at the next few events in the order of their ids and removes those that are old enough,
-//! with everything that hangs on them. The last step of a round removes replays that ended as long ago.
-//! What has not ended is never touched, however old it is. A large day is not looked at row by row: it
-//! goes as a whole ([`tidy_days`](super::tidy_days)).
+//! A step looks at the next few events in the order of their ids. It removes those that are old enough, with everything
+//! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
+//! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. A
+//! large day is not looked at row by row: it goes as a whole ([`tidy_days`](super::tidy_days)), and only what some of
+//! its tenants keep for a shorter time goes before it.
 
-use posthaste_core::id::{DeliveryId, moment_of};
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -15,41 +15,66 @@ use super::fault::Fault;
 use super::link::Link;
 use super::partitions::Day;
 use super::scene::Scene;
-use super::schema::meta;
+use super::tidy_rows::{
+    Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
+};
+use super::tidy_strolls::Strolls;
 use super::{alerts, audit, buckets, passes, tidy_days};
-use crate::{Limits, Retention, Tidied};
+use crate::retention::is_over;
+use crate::{Kept, Limits, Retention, Tidied};
+
+/// How far tidying is.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Where the next step begins.
+    pub(super) up_to: Option<Id>,
+    /// What is removed of large days before they go.
+    pub(super) strolls: Strolls,
+}
 
 /// An event that a step looks at.
-struct Old {
-    id: Id,
-    tenant_no: i64,
-    created_at: Timestamp,
-    idempotency_key: Option<String>,
-    deliveries: Vec<Id>,
+pub(super) struct Old {
+    pub(super) id: Id,
+    pub(super) tenant_no: i64,
+    pub(super) created_at: Timestamp,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) deliveries: Vec<Id>,
+    pub(super) payload_gone: bool,
 }
 
 /// One step.
 pub(super) async fn step(
     scene: &mut Scene,
     now: Timestamp,
-    retention: Retention,
+    retention: &Retention,
 ) -> Result<Tidied, Fault> {
     if retention.step == 0 {
-        return Ok(Tidied {
-            events: 0,
-            more: false,
-        });
+        return Ok(Tidied::default());
     }
-    let above = scene.memory.tidied_up_to.map_or(0, |id| id.0);
+    // What is forgotten if it fails is looked at again.
+    let mut progress = std::mem::take(&mut scene.memory.tidying);
+    let tidied = step_on(scene, now, retention, &mut progress).await?;
+    scene.effects.tidying = Some(progress);
+    Ok(tidied)
+}
+
+async fn step_on(
+    scene: &mut Scene,
+    now: Timestamp,
+    retention: &Retention,
+    progress: &mut Progress,
+) -> Result<Tidied, Fault> {
+    let above = progress.up_to.map_or(0, |id| id.0);
     let large = tidy_days::next_large(scene, above).await?;
     if let Some(day) = large.filter(|day| day.first_id() <= above.saturating_add(1)) {
-        let step = tidy_days::step(scene, now, retention, day).await?;
+        let strolls = &mut progress.strolls;
+        let step = tidy_days::step(scene, now, retention, day, strolls).await?;
         if step.over {
-            scene.effects.tidied_up_to = Some(Some(Id(day.next().first_id() - 1)));
+            progress.up_to = Some(Id(day.next().first_id() - 1));
         }
         return Ok(Tidied {
-            events: step.events,
             more: true,
+            ..step.tidied
         });
     }
     let below = large.map_or(u128::MAX, Day::first_id);
@@ -58,15 +83,16 @@ pub(super) async fn step(
     let up_to = last
         .filter(|_| looked_at.len() == retention.step)
         .or(large.map(|day| Id(day.first_id() - 1)));
-    let removed = remove_old(scene, now, retention, looked_at).await?;
+    let kept = kept_of_events(&scene.link, &looked_at, retention).await?;
+    let (tidied, _) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
     if up_to.is_none() {
         remove_replays(scene, now, retention).await?;
         tidy_days::drop_empty(scene, now).await?;
     }
-    scene.effects.tidied_up_to = Some(up_to);
+    progress.up_to = up_to;
     Ok(Tidied {
-        events: removed,
         more: up_to.is_some(),
+        ..tidied
     })
 }
 
@@ -79,259 +105,254 @@ pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<b
     Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
 }
 
-async fn look_at(link: &Link, above: u128, below: u128, count: usize) -> Result<Vec<Old>, Fault> {
-    let rows = link
-        .query(
-            "SELECT id, tenant_no, created_at, idempotency_key, deliveries FROM events \
-             WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3",
-            &[&Id(above), &Id(below), &most(count)],
-        )
-        .await?;
-    let old = rows.iter().map(|row| {
-        let accepted = read_list(row.get(4)).into_iter();
-        Old {
-            id: row.get(0),
-            tenant_no: row.get(1),
-            created_at: at(row.get(2)),
-            idempotency_key: row.get(3),
-            deliveries: accepted.map(|delivery| Id(delivery.id.0)).collect(),
-        }
-    });
-    Ok(old.collect())
+/// What [`read_old`] wants.
+pub(super) const OLD: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
+    payload_removed_at IS NOT NULL";
+
+/// An event, from a row of [`OLD`].
+pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
+    let accepted = read_list(row.get(4)).into_iter();
+    Old {
+        id: row.get(0),
+        tenant_no: row.get(1),
+        created_at: at(row.get(2)),
+        idempotency_key: row.get(3),
+        deliveries: accepted.map(|delivery| Id(delivery.id.0)).collect(),
+        payload_gone: row.get(5),
+    }
 }
 
-/// How long the plans of some tenants keep things. What is left of a deleted tenant takes the default.
-pub(super) async fn retentions(
+async fn look_at(link: &Link, above: u128, below: u128, count: usize) -> Result<Vec<Old>, Fault> {
+    let sql = format!("SELECT {OLD} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
+    let rows = link
+        .query(&sql, &[&Id(above), &Id(below), &most(count)])
+        .await?;
+    Ok(rows.iter().map(read_old).collect())
+}
+
+/// How long things of some tenants are kept. What is left of a deleted one takes the server's default.
+pub(super) async fn kept_by_tenant(
     link: &Link,
     tenants: &[i64],
-    retention: Retention,
-) -> Result<FxHashMap<i64, Span>, Fault> {
-    let mut kept_for: FxHashMap<i64, Span> = tenants
-        .iter()
-        .map(|tenant| (*tenant, retention.default))
-        .collect();
+    retention: &Retention,
+) -> Result<FxHashMap<i64, Kept>, Fault> {
+    let nobody = retention.of_nobody();
+    let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, nobody)).collect();
     let rows = link
         .query(
-            "SELECT no, limits FROM tenants WHERE no = ANY($1) AND NOT deleted",
+            "SELECT no, limits, plan FROM tenants WHERE no = ANY($1) AND NOT deleted",
             &[&tenants],
         )
         .await?;
     for row in &rows {
         let limits: Limits = from_json(row.get(1))?;
-        if let Some(keep) = limits.retention {
-            kept_for.insert(row.get(0), keep);
-        }
+        kept.insert(row.get(0), retention.of(&limits, row.get(2)));
     }
-    Ok(kept_for)
+    Ok(kept)
 }
 
-/// Removes those of some events that are old enough, and says how many those are.
-async fn remove_old(
-    scene: &mut Scene,
-    now: Timestamp,
-    retention: Retention,
-    mut events: Vec<Old>,
-) -> Result<usize, Fault> {
-    let link = scene.link.clone();
+async fn kept_of_events(
+    link: &Link,
+    events: &[Old],
+    retention: &Retention,
+) -> Result<FxHashMap<i64, Kept>, Fault> {
     let mut tenants: Vec<i64> = events.iter().map(|event| event.tenant_no).collect();
     tenants.sort_unstable();
     tenants.dedup();
-    let kept_for = retentions(&link, &tenants, retention).await?;
-    let keep = |event: &Old| kept_for[&event.tenant_no];
-    events.retain(|event| event.created_at.after(keep(event)) <= now);
-    name_added(&link, &mut events).await?;
-    keep_unfinished(&link, now, &mut events, keep).await?;
-    if events.is_empty() {
-        return Ok(0);
-    }
-    // Somebody may be sending something of it again right now. Whoever comes after this finds nothing.
-    hold(&link, &mut events).await?;
-    name_added(&link, &mut events).await?;
-    keep_unfinished(&link, now, &mut events, keep).await?;
-    remove(scene, &events).await?;
-    Ok(events.len())
+    kept_by_tenant(link, &tenants, retention).await
 }
 
-/// Names the deliveries that were added to events later.
-async fn name_added(link: &Link, events: &mut [Old]) -> Result<(), Fault> {
-    let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
-    let rows = link
-        .query(
-            "SELECT event_id, delivery_id FROM added WHERE event_id = ANY($1)",
-            &[&ids],
-        )
-        .await?;
-    for row in &rows {
-        let (event, delivery): (Id, Id) = (row.get(0), row.get(1));
-        if let Ok(place) = events.binary_search_by_key(&event, |event| event.id)
-            && !events[place].deliveries.contains(&delivery)
-        {
-            events[place].deliveries.push(delivery);
+/// What is to be done with some events.
+#[derive(Default)]
+struct Doomed {
+    events: FxHashSet<Id>,
+    payloads: FxHashSet<Id>,
+    attempts: FxHashSet<Id>,
+    /// Nothing of the rest can go before this, if that is known.
+    until: Until,
+}
+
+/// The earliest moment at which something can go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Until {
+    /// There is nothing.
+    #[default]
+    Never,
+    /// Then.
+    At(Timestamp),
+    /// When what waits has ended.
+    Unknown,
+}
+
+impl Until {
+    fn at_most(&mut self, at: Timestamp) {
+        *self = match *self {
+            Until::Never => Until::At(at),
+            Until::At(before) => Until::At(before.min(at)),
+            Until::Unknown => Until::Unknown,
+        };
+    }
+
+    /// When that is, if it is known.
+    pub(super) fn known(self) -> Option<Timestamp> {
+        match self {
+            Until::At(at) => Some(at),
+            Until::Never | Until::Unknown => None,
         }
     }
-    Ok(())
 }
 
-/// Drops from the list whatever still waits, or ended too late.
-async fn keep_unfinished(
+/// Removes what is old enough of some events, in the order of their ids, and says when more of them can go.
+pub(super) async fn act(
+    scene: &mut Scene,
+    now: Timestamp,
+    mut events: Vec<Old>,
+    kept: impl Fn(&Old) -> Kept,
+) -> Result<(Tidied, Until), Fault> {
+    let link = scene.link.clone();
+    let mut doomed = judge(&link, now, &mut events, &kept).await?;
+    let until = doomed.until;
+    if !doomed.is_empty() {
+        events.retain(|event| doomed.names(event));
+        // Somebody may be sending something of it again right now. Whoever comes after this finds nothing.
+        hold(&link, &mut events).await?;
+        doomed = judge(&link, now, &mut events, &kept).await?;
+    }
+    let payloads: Vec<Id> = doomed.payloads.iter().copied().collect();
+    let payloads = remove_payloads(&link, now, &payloads).await?;
+    let attempts: Vec<Id> = doomed.attempts.iter().copied().collect();
+    remove_attempts(&link, &attempts).await?;
+    events.retain(|event| doomed.events.contains(&event.id));
+    remove(scene, &events).await?;
+    let tidied = Tidied {
+        events: events.len(),
+        payloads,
+        attempts: attempts.len(),
+        more: false,
+    };
+    Ok((tidied, until))
+}
+
+impl Doomed {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.payloads.is_empty() && self.attempts.is_empty()
+    }
+
+    /// Whether something is to be done with an event.
+    fn names(&self, event: &Old) -> bool {
+        self.events.contains(&event.id)
+            || self.payloads.contains(&event.id)
+            || event.deliveries.iter().any(|id| self.attempts.contains(id))
+    }
+}
+
+/// How a delivery stands.
+struct End {
+    /// Nothing if it has not ended.
+    at: Option<Timestamp>,
+    /// Whether attempts of it lie apart.
+    has_attempts: bool,
+}
+
+/// Decides what of some events goes.
+async fn judge(
     link: &Link,
     now: Timestamp,
-    events: &mut Vec<Old>,
-    keep: impl Fn(&Old) -> Span,
-) -> Result<(), Fault> {
+    events: &mut [Old],
+    kept: impl Fn(&Old) -> Kept,
+) -> Result<Doomed, Fault> {
+    let mut doomed = Doomed::default();
+    let mut worth = Vec::new();
+    for event in events.iter() {
+        let shortest = kept(event).shortest();
+        if is_over(event.created_at, shortest, now) {
+            worth.push(event.id);
+        } else {
+            doomed.until.at_most(event.created_at.after(shortest));
+        }
+    }
+    name_added(link, events, &worth).await?;
+    let worth = |event: &&Old| worth.binary_search(&event.id).is_ok();
+    let ends = ends(link, events.iter().filter(worth)).await?;
+    for event in events.iter().filter(worth) {
+        judge_one(now, event, kept(event), &ends, &mut doomed);
+    }
+    Ok(doomed)
+}
+
+fn judge_one(
+    now: Timestamp,
+    event: &Old,
+    kept: Kept,
+    ends: &FxHashMap<Id, End>,
+    doomed: &mut Doomed,
+) {
+    let found = || {
+        let ids = event.deliveries.iter();
+        ids.filter_map(|id| Some((*id, ends.get(id)?)))
+    };
+    let mut last_end = Some(event.created_at);
+    for (_, end) in found() {
+        last_end = last_end.zip(end.at).map(|(one, other)| one.max(other));
+    }
+    let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
+    if over(last_end, kept.deliveries) {
+        doomed.events.insert(event.id);
+        return;
+    }
+    match last_end {
+        None => doomed.until = Until::Unknown,
+        Some(end) => doomed.until.at_most(end.after(kept.deliveries)),
+    }
+    match last_end {
+        Some(_) if event.payload_gone => {}
+        Some(end) if is_over(end, kept.payloads, now) => {
+            doomed.payloads.insert(event.id);
+        }
+        Some(end) => doomed.until.at_most(end.after(kept.payloads)),
+        None => {}
+    }
+    for (id, end) in found().filter(|(_, end)| end.has_attempts) {
+        match end.at {
+            Some(ended) if is_over(ended, kept.attempts, now) => {
+                doomed.attempts.insert(id);
+            }
+            Some(ended) => doomed.until.at_most(ended.after(kept.attempts)),
+            None => {}
+        }
+    }
+}
+
+/// How the deliveries of some events stand.
+async fn ends<'a>(
+    link: &Link,
+    events: impl Iterator<Item = &'a Old>,
+) -> Result<FxHashMap<Id, End>, Fault> {
     let Some(deliveries) = Among::of(events) else {
-        return Ok(());
+        return Ok(FxHashMap::default());
     };
     let rows = link
         .query(
-            "SELECT id, ended_at FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
-             UNION ALL SELECT id, NULL FROM waiting WHERE id = ANY($1)",
+            "SELECT d.id, d.ended_at, d.attempts > 1 AND EXISTS (SELECT 1 FROM attempts a \
+             WHERE a.delivery_id = d.id AND a.delivery_id >= $2 AND a.delivery_id <= $3) \
+             FROM ended d WHERE d.id = ANY($1) AND d.id >= $2 AND d.id <= $3 \
+             UNION ALL SELECT id, NULL, false FROM waiting WHERE id = ANY($1)",
             &[&deliveries.ids, &deliveries.first, &deliveries.last],
         )
         .await?;
-    let ends: FxHashMap<Id, Option<Timestamp>> = rows
-        .iter()
-        .map(|row| (row.get(0), row.get::<_, Option<i64>>(1).map(at)))
-        .collect();
-    events.retain(|event| {
-        let keep = keep(event);
-        let mut found = event.deliveries.iter().filter_map(|id| ends.get(id));
-        found.all(|end| end.is_some_and(|end| end.after(keep) <= now))
+    let ends = rows.iter().map(|row| {
+        let end = End {
+            at: row.get::<_, Option<i64>>(1).map(at),
+            has_attempts: row.get(2),
+        };
+        (row.get(0), end)
     });
-    Ok(())
-}
-
-/// Deliveries of some events, and the range they lie in.
-struct Among {
-    ids: Vec<Id>,
-    first: Id,
-    last: Id,
-}
-
-impl Among {
-    fn of(events: &[Old]) -> Option<Among> {
-        let mut ids: Vec<Id> = events
-            .iter()
-            .flat_map(|event| event.deliveries.iter().copied())
-            .collect();
-        ids.sort_unstable();
-        Some(Among {
-            first: *ids.first()?,
-            last: *ids.last()?,
-            ids,
-        })
-    }
-}
-
-/// Keeps others from changing events and what has ended of them until the commit. What is gone already is
-/// dropped from the list.
-async fn hold(link: &Link, events: &mut Vec<Old>) -> Result<(), Fault> {
-    let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
-    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
-        return Ok(());
-    };
-    let rows = link
-        .query(
-            "SELECT id FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
-             ORDER BY id FOR UPDATE",
-            &[&ids, first, last],
-        )
-        .await?;
-    let held: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
-    events.retain(|event| held.contains(&event.id));
-    if let Some(deliveries) = Among::of(events) {
-        link.execute(
-            "SELECT 1 FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 ORDER BY id FOR UPDATE",
-            &[&deliveries.ids, &deliveries.first, &deliveries.last],
-        )
-        .await?;
-    }
-    Ok(())
-}
-
-async fn remove(scene: &mut Scene, events: &[Old]) -> Result<(), Fault> {
-    let Some(last) = events.last() else {
-        return Ok(());
-    };
-    let mut greatest = last.id;
-    if let Some(deliveries) = Among::of(events) {
-        greatest = greatest.max(deliveries.last);
-        let ids: Vec<DeliveryId> = deliveries.ids.iter().map(|id| DeliveryId(id.0)).collect();
-        remove_deliveries(scene, &ids).await?;
-    }
-    let link = scene.link.clone();
-    let keyed = events
-        .iter()
-        .filter_map(|event| Some((event.tenant_no, event.idempotency_key.as_deref()?, event.id)));
-    let (mut tenants, mut keys, mut of) = (Vec::new(), Vec::new(), Vec::new());
-    for (tenant_no, key, event) in keyed {
-        tenants.push(tenant_no);
-        keys.push(key);
-        of.push(event);
-    }
-    if !keys.is_empty() {
-        link.execute(
-            "DELETE FROM idempotency i USING unnest($1::bigint[], $2::text[], $3::uuid[]) \
-             AS gone (tenant_no, key, event_id) WHERE i.tenant_no = gone.tenant_no \
-             AND i.key = gone.key AND i.event_id = gone.event_id",
-            &[&tenants, &keys, &of],
-        )
-        .await?;
-    }
-    let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
-    link.execute("DELETE FROM added WHERE event_id = ANY($1)", &[&ids])
-        .await?;
-    link.execute(
-        "DELETE FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3",
-        &[&ids, &events[0].id, &last.id],
-    )
-    .await?;
-    remember(&link, greatest).await
-}
-
-/// Removes deliveries that have ended, with their attempts, and counts the failed ones off.
-pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> Result<(), Fault> {
-    let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
-    ids.sort_unstable();
-    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
-        return Ok(());
-    };
-    let link = scene.link.clone();
-    let rows = link
-        .query(
-            "WITH gone AS (DELETE FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
-             RETURNING endpoint_no, status) \
-             SELECT endpoint_no, count(*) FROM gone WHERE status = 3 GROUP BY endpoint_no",
-            &[&ids, first, last],
-        )
-        .await?;
-    for row in &rows {
-        scene
-            .effects
-            .tally
-            .add(row.get(0), 0, -row.get::<_, i64>(1));
-    }
-    link.execute(
-        "DELETE FROM attempts WHERE delivery_id = ANY($1) AND delivery_id >= $2 AND delivery_id <= $3",
-        &[&ids, first, last],
-    )
-    .await?;
-    Ok(())
-}
-
-/// No id up to this one is made again.
-pub(super) async fn remember(link: &Link, gone: Id) -> Result<(), Fault> {
-    link.execute(
-        "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
-        &[&meta::LAST_MOMENT, &(moment_of(gone.0) as i64)],
-    )
-    .await?;
-    Ok(())
+    Ok(ends.collect())
 }
 
 /// Removes replays that ended long enough ago. People begin them, so they are few, and their lists went
 /// when they ended.
-async fn remove_replays(scene: &Scene, now: Timestamp, retention: Retention) -> Result<(), Fault> {
+async fn remove_replays(scene: &Scene, now: Timestamp, retention: &Retention) -> Result<(), Fault> {
     let link = &scene.link;
     let rows = link
         .query(
@@ -342,10 +363,10 @@ async fn remove_replays(scene: &Scene, now: Timestamp, retention: Retention) -> 
     let mut tenants: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
     tenants.sort_unstable();
     tenants.dedup();
-    let kept_for = retentions(link, &tenants, retention).await?;
+    let kept = kept_by_tenant(link, &tenants, retention).await?;
     let old = rows.iter().filter(|row| {
-        let keep = kept_for[&row.get::<_, i64>(1)];
-        at(row.get(2)).after(keep) <= now
+        let kept = kept[&row.get::<_, i64>(1)];
+        is_over(at(row.get(2)), kept.deliveries, now)
     });
     let old: Vec<Id> = old.map(|row| row.get(0)).collect();
     if let Some(last) = old.iter().max() {

@@ -2,10 +2,14 @@
 //!
 //! What was made on one day lies in partitions of its own. A large day is never deleted row by row: once
 //! everything in it is old enough for every tenant that has something there, and nothing of it waits, its
-//! partitions are dropped. What hangs on its events elsewhere goes first, in pieces.
+//! partitions are dropped. What hangs on its events elsewhere goes first, in pieces. Attempts go as a whole before that, if
+//! everybody keeps them for a shorter time. What only some keep for a shorter time goes row by row
+//! ([`tidy_strolls`](super::tidy_strolls)), and so does all that is old in a day that is held up by a little that waits.
 //!
 //! A day that has become empty is dropped too, so that there are never many more partitions than days
 //! that are kept.
+
+use std::collections::BTreeMap;
 
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::{Span, Timestamp};
@@ -17,8 +21,11 @@ use super::link::Link;
 use super::partitions::{Day, PARTITIONED};
 use super::scene::Scene;
 use super::schema::lock;
-use super::tidy::{remember, remove_deliveries, retentions};
-use crate::Retention;
+use super::tidy::kept_by_tenant;
+use super::tidy_rows::{remember, remove_deliveries};
+use super::tidy_strolls::Strolls;
+use crate::retention::is_over;
+use crate::{Kept, Retention, Tidied};
 
 /// How long dropping waits for those who read. Everybody else waits behind it, so not even for as long as
 /// the server takes to look for a deadlock.
@@ -35,12 +42,23 @@ const EMPTY_AT_ONCE: usize = 8;
 /// ids follow its own at once.
 const OVER_MIDNIGHT: Span = Span::from_secs(60);
 
+/// How long a day that could go is held up by what waits, or ended late, before the rest of it goes row by row.
+const HELD_UP: Span = Span::from_days(1);
+
 /// What a step did with a large day.
 pub(super) struct Step {
-    /// How many events went with it.
-    pub(super) events: usize,
+    pub(super) tidied: Tidied,
     /// Nothing more can be done about this day for now.
     pub(super) over: bool,
+}
+
+impl Step {
+    fn on(tidied: Tidied) -> Step {
+        Step {
+            tidied,
+            over: false,
+        }
+    }
 }
 
 /// The days that have partitions, the oldest first, with the bytes that lie in each.
@@ -54,7 +72,7 @@ async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
             &[],
         )
         .await?;
-    let mut days = std::collections::BTreeMap::new();
+    let mut days = BTreeMap::new();
     for row in &rows {
         if let Some(day) = day_named(row.get(0)) {
             *days.entry(day).or_insert(0) += row.get::<_, i64>(1) as u64;
@@ -80,39 +98,79 @@ pub(super) async fn next_large(scene: &Scene, above: u128) -> Result<Option<Day>
     Ok(large.map(|(day, _)| day))
 }
 
-/// Brings a large day closer to its end, if its time has come.
+/// Brings a large day closer to its end: drops it, or what of it is old enough for everybody, if its time has come; else
+/// removes what some of its tenants keep for a shorter time than the others.
 pub(super) async fn step(
     scene: &mut Scene,
     now: Timestamp,
-    retention: Retention,
+    retention: &Retention,
     day: Day,
+    strolls: &mut Strolls,
 ) -> Result<Step, Fault> {
-    let not_yet = Step {
-        events: 0,
-        over: true,
-    };
     let link = scene.link.clone();
     // Small indexes over large tables tell which pages can hold what is looked for; nobody should read the
     // others.
     link.batch("SET LOCAL enable_seqscan = off").await?;
-    let Some(longest) = is_over(&link, now, retention, day).await? else {
-        return Ok(not_yet);
-    };
-    if forget_keys(&link, day).await? {
-        return Ok(Step {
-            events: 0,
-            over: false,
-        });
+    let tenants = tenants_of(&link, retention, day).await?;
+    let longest = longest(tenants.values());
+    if has_ended(&link, now, day, longest.deliveries).await? {
+        if forget_keys(&link, day).await? {
+            return Ok(Step::on(Tidied::default()));
+        }
+        let dropped = alone(&link, day, drop_large(scene, now, day, longest.deliveries)).await?;
+        if let Some(events) = dropped {
+            strolls.forget(day);
+            return Ok(Step {
+                tidied: Tidied {
+                    events,
+                    ..Tidied::default()
+                },
+                over: true,
+            });
+        }
+    } else if longest.attempts < longest.deliveries
+        && has_ended(&link, now, day, longest.attempts).await?
+        && !is_bare(&link, day).await?
+        && let Some(attempts) =
+            alone(&link, day, drop_attempts(&link, now, day, longest.attempts)).await?
+    {
+        return Ok(Step::on(Tidied {
+            attempts,
+            ..Tidied::default()
+        }));
     }
+    let could_go = day.next().begins().after(longest.deliveries);
+    let whole = (!is_over(could_go, HELD_UP, now)).then_some(longest);
+    let tidied = strolls
+        .step(scene, now, retention.step, day, &tenants, whole)
+        .await?;
+    Ok(match tidied {
+        Some(tidied) => Step::on(tidied),
+        None => Step {
+            tidied: Tidied::default(),
+            over: true,
+        },
+    })
+}
+
+/// Does something for which others have to stand aside; nothing if somebody is in the way for long.
+async fn alone<T>(
+    link: &Link,
+    day: Day,
+    act: impl Future<Output = Result<Option<T>, Fault>>,
+) -> Result<Option<T>, Fault> {
     link.batch(&format!(
         "SAVEPOINT day; SET LOCAL lock_timeout = {DROP_LOCK_MS}"
     ))
     .await?;
-    match drop_large(scene, now, day, longest).await {
-        Ok(Some(events)) => Ok(Step { events, over: true }),
+    match act.await {
+        Ok(Some(done)) => {
+            link.batch("SET LOCAL lock_timeout = DEFAULT").await?;
+            Ok(Some(done))
+        }
         Ok(None) => {
             link.batch("ROLLBACK TO SAVEPOINT day").await?;
-            Ok(not_yet)
+            Ok(None)
         }
         // Somebody reads in it. Tomorrow is soon enough.
         Err(fault) if fault.verdict() == Verdict::InTheWay => {
@@ -121,19 +179,18 @@ pub(super) async fn step(
                 day = day.partition("day"),
                 "old days are in use and are dropped later"
             );
-            Ok(not_yet)
+            Ok(None)
         }
         Err(fault) => Err(fault),
     }
 }
 
-/// Whether everything in a day is old enough and ended; and how long the most patient tenant keeps it.
-async fn is_over(
+/// The tenants that have something in a day, and how long each keeps it.
+async fn tenants_of(
     link: &Link,
-    now: Timestamp,
-    retention: Retention,
+    retention: &Retention,
     day: Day,
-) -> Result<Option<Span>, Fault> {
+) -> Result<BTreeMap<i64, Kept>, Fault> {
     let mut tenants = Vec::new();
     for table in ["events", "ended"] {
         // From one tenant to the next, however many rows each has.
@@ -153,13 +210,56 @@ async fn is_over(
     }
     tenants.sort_unstable();
     tenants.dedup();
-    let kept_for = retentions(link, &tenants, retention).await?;
-    let longest = kept_for.values().max().copied().unwrap_or(Span::ZERO);
-    let young = day.next().begins().after(longest) > now;
-    if young || waits(link, day).await? || ended_after(link, day, now, longest).await? {
+    let kept = kept_by_tenant(link, &tenants, retention).await?;
+    Ok(kept.into_iter().collect())
+}
+
+/// How long the most patient tenant keeps each.
+fn longest<'a>(kept: impl Iterator<Item = &'a Kept>) -> Kept {
+    let none = Kept {
+        deliveries: Span::ZERO,
+        payloads: Span::ZERO,
+        attempts: Span::ZERO,
+    };
+    kept.fold(none, |longest, kept| Kept {
+        deliveries: longest.deliveries.max(kept.deliveries),
+        payloads: longest.payloads.max(kept.payloads),
+        attempts: longest.attempts.max(kept.attempts),
+    })
+}
+
+/// Whether everything in a day has ended so long ago.
+async fn has_ended(link: &Link, now: Timestamp, day: Day, keep: Span) -> Result<bool, Fault> {
+    let young = !is_over(day.next().begins(), keep, now);
+    Ok(!young && !waits(link, day).await? && !ended_after(link, day, now, keep).await?)
+}
+
+/// Whether a day has no attempts but those that lie with their deliveries.
+async fn is_bare(link: &Link, day: Day) -> Result<bool, Fault> {
+    let name = day.partition("attempts");
+    let sql = format!("SELECT NOT EXISTS (SELECT 1 FROM {name})");
+    Ok(link.query_one(&sql, &[]).await?.get(0))
+}
+
+/// Removes all attempts of a day but those that lie with their deliveries. Nothing if something of it has begun to wait
+/// meanwhile. Says how many the server estimates those were.
+async fn drop_attempts(
+    link: &Link,
+    now: Timestamp,
+    day: Day,
+    keep: Span,
+) -> Result<Option<usize>, Fault> {
+    hold(link, day).await?;
+    if !has_ended(link, now, day, keep).await? {
         return Ok(None);
     }
-    Ok(Some(longest))
+    let name = day.partition("attempts");
+    let sql = format!(
+        "SELECT greatest(reltuples, 1)::bigint FROM pg_class WHERE oid = '{name}'::regclass"
+    );
+    let estimated: i64 = link.query_one(&sql, &[]).await?.get(0);
+    link.batch(&format!("TRUNCATE {name}")).await?;
+    Ok(Some(estimated as usize))
 }
 
 /// Whether something of a day waits.

@@ -198,7 +198,8 @@ pub(super) async fn content(
     link: &Link,
     event: EventId,
 ) -> Result<Option<(Timestamp, Arc<Content>)>, Fault> {
-    let sql = "SELECT created_at, type, content_type, payload, trace FROM events WHERE id = $1";
+    let sql = "SELECT created_at, type, content_type, payload, trace FROM events WHERE id = $1 \
+         AND payload_removed_at IS NULL";
     let row = link.query_opt(sql, &[&Id(event.0)]).await?;
     row.as_ref().map(|row| read_content(row, 0)).transpose()
 }

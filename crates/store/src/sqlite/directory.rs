@@ -56,6 +56,7 @@ pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite
     let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
         return Ok(Replaced::Gone);
     };
+    scene.memory.tidying.kept_otherwise();
     let changed = scene
         .conn
         .prepare_cached(
@@ -95,6 +96,7 @@ pub(super) fn delete_tenant(
         return Ok(None);
     };
     let conn = scene.conn;
+    scene.memory.tidying.kept_otherwise();
     passes::end_of_tenant(conn, routes.no)?;
     for sql in [
         "UPDATE tenants SET deleted = 1 WHERE no = ?1",

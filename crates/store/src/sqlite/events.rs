@@ -15,7 +15,7 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] wants.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, payload, tenant_no, trace";
+    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at";
 
 /// The deliveries of an event, as they lie in its row: for each its key, its tail, and the number of
 /// its endpoint. So nobody needs an index of deliveries by event.
@@ -92,6 +92,7 @@ pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredE
             payload: Bytes::from(row.get::<_, Vec<u8>>(8)?),
             trace: trace(row, 10)?,
         }),
+        payload_removed_at: row.get::<_, Option<i64>>(11)?.map(at),
         idempotency_key: row.get(6)?,
     })
 }
@@ -171,6 +172,13 @@ pub(super) fn deliveries_of(
     Ok(keys)
 }
 
+/// Whether what an event carried has been removed, if the event is there.
+pub(super) fn payload_gone(conn: &Connection, key: Key) -> rusqlite::Result<Option<bool>> {
+    conn.prepare_cached("SELECT payload_removed_at IS NOT NULL FROM events WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()
+}
+
 /// What an event carries, and when it was accepted.
 pub(super) fn content(
     conn: &Connection,
@@ -180,8 +188,8 @@ pub(super) fn content(
         return Ok(None);
     };
     conn.prepare_cached(
-        "SELECT created_at, type, content_type, payload, trace FROM events \
-         WHERE key = ?1 AND tail = ?2",
+        "SELECT created_at, type, content_type, payload, trace FROM events WHERE key = ?1 AND tail = ?2 \
+         AND payload_removed_at IS NULL",
     )?
     .query_row((key, tail), |row| {
         let content = Content {

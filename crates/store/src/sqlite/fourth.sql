@@ -4,6 +4,10 @@
 -- Tenants: the plan they are on.
 ALTER TABLE tenants ADD COLUMN plan TEXT;
 
+-- What is kept for how long: an event may outlive what it carried, and a replay counts what it passes over.
+ALTER TABLE events ADD COLUMN payload_removed_at INTEGER;
+ALTER TABLE replays ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
+
 -- Notices may be about anything, not only about endpoints.
 ALTER TABLE notices RENAME COLUMN endpoint_no TO scope;
 

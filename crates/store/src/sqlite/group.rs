@@ -11,6 +11,7 @@ use super::history::History;
 use super::keys::Presses;
 use super::routes::Routes;
 use super::schema::meta;
+use super::tidy::Progress;
 use crate::failures::Failures;
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
@@ -28,8 +29,8 @@ pub(super) struct Scene<'a> {
 /// What the writer remembers that may be wrong without harm: it is forgotten with every rollback.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Where the next step of tidying begins.
-    pub(super) tidied_up_to: i64,
+    /// How far tidying is.
+    pub(super) tidying: Progress,
     /// The stored lead of keys over times, of events and of deliveries.
     pub(super) leads: Option<(i64, i64)>,
 }

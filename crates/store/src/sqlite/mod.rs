@@ -42,6 +42,7 @@ mod rows;
 mod schema;
 mod store;
 mod tidy;
+mod tidy_runs;
 mod walk;
 mod whose;
 mod work;

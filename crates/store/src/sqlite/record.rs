@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::codes::{Code, RowStatus};
 use super::endpoints::{self, find};
+use super::events;
 use super::group::Scene;
 use super::keys::{Key, key_of, look_up, most};
 use super::outbox;
@@ -179,6 +180,11 @@ pub(super) fn retry(
     let retried = if after.hasten(now).is_ok() {
         Retried::Hastened { endpoint }
     } else {
+        let event = key_of(row.delivery.facts().event.0);
+        if events::payload_gone(scene.conn, event)? == Some(true) {
+            return Ok(Retried::PayloadGone);
+        }
+        scene.memory.tidying.begins_anew(event);
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");

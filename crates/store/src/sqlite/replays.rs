@@ -194,6 +194,7 @@ pub(super) fn create(
         status: ReplayStatus::Running,
         total: plan.targets.len() as u64,
         replayed: 0,
+        skipped: 0,
         created_at: now,
         finished_at: None,
     };
@@ -294,7 +295,12 @@ pub(super) fn step(
             replay.replayed += next.len() as u64;
             for (event, endpoint_no) in next {
                 let target = (event, endpoint_no);
-                going.extend(set_going(scene, now, replay.filter.scope, target)?);
+                match set_going(scene, now, replay.filter.scope, target)? {
+                    Some(endpoint) => {
+                        going.insert(endpoint);
+                    }
+                    None => replay.skipped += 1,
+                }
             }
             if replay.replayed >= replay.total {
                 replay.status = ReplayStatus::Done;
@@ -323,12 +329,15 @@ fn set_going(
     };
     let list: Option<Vec<u8>> = scene
         .conn
-        .prepare_cached("SELECT deliveries FROM events WHERE key = ?1")?
+        .prepare_cached(
+            "SELECT deliveries FROM events WHERE key = ?1 AND payload_removed_at IS NULL",
+        )?
         .query_row([event], |row| row.get(0))
         .optional()?;
     let Some(list) = list.map(DeliveryList::from_bytes) else {
         return Ok(None);
     };
+    scene.memory.tidying.begins_anew(event);
     let made = list.iter().find(|listed| listed.endpoint_no == endpoint_no);
     let Some(made) = made else {
         make(scene, now, event, &route, list)?;
@@ -442,13 +451,14 @@ pub(super) fn cancel(
 fn save(conn: &Connection, replay: &Replay) -> rusqlite::Result<()> {
     let key = key_of(replay.id.0);
     conn.prepare_cached(
-        "UPDATE replays SET status = ?2, replayed = ?3, finished_at = ?4 WHERE key = ?1",
+        "UPDATE replays SET status = ?2, replayed = ?3, finished_at = ?4, skipped = ?5 WHERE key = ?1",
     )?
     .execute(params![
         key,
         Code(replay.status),
         replay.replayed as i64,
         replay.finished_at.map(ms),
+        replay.skipped as i64,
     ])?;
     if replay.status != ReplayStatus::Running {
         conn.prepare_cached("DELETE FROM replay_targets WHERE replay_key = ?1")?
@@ -458,7 +468,7 @@ fn save(conn: &Connection, replay: &Replay) -> rusqlite::Result<()> {
 }
 
 const COLUMNS: &str = "r.key, r.tail, t.id, r.status, r.scope, r.endpoint, r.event_type, r.kind, \
-    r.since, r.until, r.total, r.replayed, r.created_at, r.finished_at \
+    r.since, r.until, r.total, r.replayed, r.created_at, r.finished_at, r.skipped \
     FROM replays r JOIN tenants t ON t.no = r.tenant_no";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Replay> {
@@ -487,6 +497,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Replay> {
         replayed: row.get::<_, i64>(11)? as u64,
         created_at: at(row.get(12)?),
         finished_at: time(13)?,
+        skipped: row.get::<_, i64>(14)? as u64,
     })
 }
 

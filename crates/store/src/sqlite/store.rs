@@ -524,7 +524,7 @@ impl Store for SqliteStore {
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
-        self.write(move |scene| tidy::step(scene, now, retention))
+        self.write(move |scene| tidy::step(scene, now, &retention))
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {

@@ -1,22 +1,68 @@
 //! Removing what has been finished for long enough.
 //!
-//! A step looks at the next few events in the order of their keys and removes those that are old enough,
-//! with everything that hangs on them. The last step of a round removes replays that ended as long ago.
-//! What has not ended is never touched, however old it is. Each step also removes a few passes, figures,
-//! entries of the audit and alerts whose time is up.
+//! A step looks at the next few events in the order of their keys. It removes those that are old enough, with everything
+//! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
+//! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Each
+//! step also removes a few passes, entries of the audit, alerts and figures whose time is up.
+//!
+//! What is old lies side by side, so it is removed in ranges of keys: that costs a fraction of looking for each row.
+
+use std::collections::hash_map::Entry;
 
 use posthaste_core::time::{Span, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::codes::{Code, RowStatus};
 use super::events::DeliveryList;
 use super::group::{Scene, set_number};
-use super::keys::{Key, at, key_of, most};
+use super::keys::{Key, at, key_of, most, ms};
 use super::rows::{endpoint_id, from_json};
 use super::schema::meta;
+use super::tidy_runs::{Run, runs};
 use super::{alerts, audit, buckets, passes};
-use crate::{Limits, Retention, Tidied};
+use crate::retention::is_over;
+use crate::stretches::Stretches;
+use crate::{Kept, Limits, Retention, Tidied};
+
+/// A step looks at no more deliveries than so many times its events, so that it is short where events go to many.
+const DELIVERIES_PER_EVENT: usize = 4;
+
+/// How far tidying is.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Where the next step begins.
+    up_to: Key,
+    /// Where nothing can go yet, as long as things are kept as they were.
+    stretches: Stretches<Key>,
+    kept_as: Option<Retention>,
+}
+
+impl Progress {
+    /// Some tenant's things are kept for another time from now on.
+    pub(super) fn kept_otherwise(&mut self) {
+        self.stretches.forget();
+    }
+
+    /// Something of an event that had ended begins anew.
+    pub(super) fn begins_anew(&mut self, event: Key) {
+        self.stretches.forget_at(event);
+    }
+
+    fn keep_as(&mut self, retention: &Retention) {
+        let same = |before: &Retention| {
+            let step = retention.step;
+            Retention {
+                step,
+                ..before.clone()
+            } == *retention
+        };
+        if !self.kept_as.as_ref().is_some_and(same) {
+            self.stretches.forget();
+        }
+        self.kept_as = Some(retention.clone());
+    }
+}
 
 /// An event that a step looks at.
 struct Old {
@@ -25,50 +71,51 @@ struct Old {
     created_at: Timestamp,
     idempotency_key: Option<String>,
     deliveries: DeliveryList,
+    payload_gone: bool,
+}
+
+/// What is to be done.
+#[derive(Default)]
+struct Doomed {
+    events: FxHashSet<Key>,
+    payloads: FxHashSet<Key>,
+    attempts: FxHashSet<Key>,
+    /// Nothing of the rest can go before this.
+    until: Until,
 }
 
 /// One step.
 pub(super) fn step(
     scene: &mut Scene<'_>,
     now: Timestamp,
-    retention: Retention,
+    retention: &Retention,
 ) -> rusqlite::Result<Tidied> {
     let conn = scene.conn;
-    let looked_at = look_at(conn, scene.memory.tidied_up_to, retention.step)?;
-    let more = looked_at.len() == retention.step && retention.step > 0;
-    scene.memory.tidied_up_to = match looked_at.last() {
-        Some(last) if more => last.key,
-        Some(_) | None => 0,
-    };
-    let mut kept_for: FxHashMap<i64, Span> = FxHashMap::default();
-    let mut removed = 0;
-    for event in &looked_at {
-        let keep = match kept_for.get(&event.tenant_no) {
-            Some(keep) => *keep,
-            None => {
-                let keep = retention_of(conn, event.tenant_no)?.unwrap_or(retention.default);
-                kept_for.insert(event.tenant_no, keep);
-                keep
-            }
-        };
-        if event.created_at.after(keep) > now {
-            continue;
-        }
-        if let Some(ends) = ends(conn, &event.deliveries)?
-            && ends.iter().all(|end| end.at.after(keep) <= now)
-        {
-            // What is in a piece of the history that is being written would come back.
-            scene.history.settle(conn)?;
-            remove(scene, event, &ends)?;
-            removed += 1;
-        }
+    let progress = &mut scene.memory.tidying;
+    progress.keep_as(retention);
+    let above = progress.stretches.pass_over(progress.up_to, now);
+    let (events, more) = look_at(conn, above, retention.step)?;
+    let last = events.last().map_or(above, |event| event.key);
+    let tenants = kept_by_tenant(conn, retention, &events)?;
+    let ends = Ends::of(conn, &events, |event| {
+        is_over(event.created_at, tenants[&event.tenant_no].shortest(), now)
+    })?;
+    let mut doomed = Doomed::default();
+    for event in &events {
+        judge(now, event, tenants[&event.tenant_no], &ends, &mut doomed);
     }
+    let progress = &mut scene.memory.tidying;
+    progress.up_to = if more { last } else { 0 };
+    progress
+        .stretches
+        .looked_at(above, last, doomed.until.known());
+    let mut tidied = act(scene, now, &events, &ends, &doomed)?;
     let replays = if more {
         0
     } else {
         remove_replays(conn, now, retention)?
     };
-    if removed + replays > 0 {
+    if tidied.events + replays > 0 {
         set_number(conn, meta::LAST_KEY, scene.presses.last())?;
     }
     let passes = passes::tidy(conn, now, retention.step)?;
@@ -76,73 +123,330 @@ pub(super) fn step(
     let alerts = alerts::tidy(conn, now, retention.step)?;
     let figures = buckets::tidy(conn, now, retention.step)?;
     let gone = passes.max(entries).max(alerts).max(figures);
-    Ok(Tidied {
-        events: removed,
-        more: more || (retention.step > 0 && gone == retention.step),
-    })
+    tidied.more = more || (retention.step > 0 && gone == retention.step);
+    Ok(tidied)
 }
 
-fn look_at(conn: &Connection, above: Key, count: usize) -> rusqlite::Result<Vec<Old>> {
-    conn.prepare_cached(
-        "SELECT key, tenant_no, created_at, idempotency_key, deliveries FROM events \
-         WHERE key > ?1 ORDER BY key LIMIT ?2",
-    )?
-    .query_map((above, most(count)), |row| {
-        Ok(Old {
+/// The next events, and whether there may be more.
+fn look_at(conn: &Connection, above: Key, count: usize) -> rusqlite::Result<(Vec<Old>, bool)> {
+    let mut statement = conn.prepare_cached(
+        "SELECT key, tenant_no, created_at, idempotency_key, deliveries, \
+         payload_removed_at IS NOT NULL FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
+    )?;
+    let mut rows = statement.query((above, most(count)))?;
+    let mut events: Vec<Old> = Vec::new();
+    let mut deliveries = 0;
+    while let Some(row) = rows.next()? {
+        let event = Old {
             key: row.get(0)?,
             tenant_no: row.get(1)?,
             created_at: at(row.get(2)?),
             idempotency_key: row.get(3)?,
             deliveries: DeliveryList::from_bytes(row.get(4)?),
-        })
-    })?
-    .collect()
-}
-
-/// How long a tenant's plan keeps things. What is left of a deleted tenant takes the default.
-fn retention_of(conn: &Connection, tenant_no: i64) -> rusqlite::Result<Option<Span>> {
-    let limits = conn
-        .prepare_cached("SELECT limits FROM tenants WHERE no = ?1 AND deleted = 0")?
-        .query_row([tenant_no], |row| {
-            from_json::<Limits>(row.get_ref(0)?.as_str()?)
-        })
-        .optional()?;
-    Ok(limits.and_then(|limits| limits.retention))
-}
-
-/// How a delivery ended.
-struct End {
-    key: Key,
-    endpoint_no: i64,
-    status: RowStatus,
-    at: Timestamp,
-}
-
-/// How the deliveries ended, or nothing if one of them has not.
-fn ends(conn: &Connection, list: &DeliveryList) -> rusqlite::Result<Option<Vec<End>>> {
-    let mut statement =
-        conn.prepare_cached("SELECT status, ended_at FROM deliveries WHERE key = ?1")?;
-    let mut ends = Vec::new();
-    for listed in list.iter() {
-        let key = key_of(listed.id.0);
-        let found = statement
-            .query_row([key], |row| {
-                let status = row.get::<_, Code<RowStatus>>(0)?.0;
-                Ok((status, row.get::<_, Option<i64>>(1)?))
-            })
-            .optional()?;
-        match found {
-            None => {}
-            Some((_, None)) => return Ok(None),
-            Some((status, Some(ended_at))) => ends.push(End {
-                key,
-                endpoint_no: listed.endpoint_no,
-                status,
-                at: at(ended_at),
-            }),
+            payload_gone: row.get(5)?,
+        };
+        deliveries += event.deliveries.iter().count();
+        events.push(event);
+        if deliveries >= count.saturating_mul(DELIVERIES_PER_EVENT) {
+            return Ok((events, true));
         }
     }
-    Ok(Some(ends))
+    let more = count > 0 && events.len() == count;
+    Ok((events, more))
+}
+
+/// How long the things of the tenants of some events are kept.
+fn kept_by_tenant(
+    conn: &Connection,
+    retention: &Retention,
+    events: &[Old],
+) -> rusqlite::Result<FxHashMap<i64, Kept>> {
+    let mut tenants = FxHashMap::default();
+    for event in events {
+        if let Entry::Vacant(place) = tenants.entry(event.tenant_no) {
+            place.insert(kept_of(conn, retention, event.tenant_no)?);
+        }
+    }
+    Ok(tenants)
+}
+
+/// How long a tenant's things are kept. What is left of a deleted tenant takes the server's default.
+fn kept_of(conn: &Connection, retention: &Retention, tenant_no: i64) -> rusqlite::Result<Kept> {
+    let found = conn
+        .prepare_cached("SELECT limits, plan FROM tenants WHERE no = ?1 AND deleted = 0")?
+        .query_row([tenant_no], |row| {
+            let limits: Limits = from_json(row.get_ref(0)?.as_str()?)?;
+            Ok(retention.of(&limits, row.get_ref(1)?.as_str_or_null()?))
+        })
+        .optional()?;
+    Ok(found.unwrap_or_else(|| retention.of_nobody()))
+}
+
+/// How a delivery stands.
+#[derive(Clone, Copy)]
+struct End {
+    endpoint_no: i64,
+    status: RowStatus,
+    /// Nothing if it has not ended.
+    at: Option<Timestamp>,
+    attempts: u32,
+}
+
+/// How the deliveries of some events stand.
+struct Ends {
+    found: FxHashMap<Key, End>,
+    /// Whatever lies in the range in which most of them do, in order.
+    in_range: Vec<Key>,
+}
+
+impl Ends {
+    /// Those of the events that are worth a look. Most lie side by side, right behind their events; what a replay
+    /// added lies anywhere.
+    fn of(
+        conn: &Connection,
+        events: &[Old],
+        worth: impl Fn(&Old) -> bool,
+    ) -> rusqlite::Result<Ends> {
+        let mut ends = Ends {
+            found: FxHashMap::default(),
+            in_range: Vec::new(),
+        };
+        let events = || events.iter().filter(|event| worth(event));
+        let listed = || events().flat_map(|event| event.deliveries.iter());
+        let accepted = || {
+            listed()
+                .filter(|it| !it.added_later)
+                .map(|it| key_of(it.id.0))
+        };
+        if let (Some(first), Some(last)) = (accepted().min(), accepted().max()) {
+            let enough = 2 * accepted().count() + 100;
+            let mut statement = conn.prepare_cached(
+                "SELECT key, endpoint_no, status, ended_at, attempts FROM deliveries \
+                 WHERE key >= ?1 AND key <= ?2 ORDER BY key LIMIT ?3",
+            )?;
+            let mut rows = statement.query((first, last, most(enough)))?;
+            while let Some(row) = rows.next()? {
+                let key = row.get(0)?;
+                ends.in_range.push(key);
+                ends.found.insert(key, read_end(row)?);
+            }
+        }
+        let covered = ends.in_range.last().copied();
+        let mut statement = conn.prepare_cached(
+            "SELECT key, endpoint_no, status, ended_at, attempts FROM deliveries WHERE key = ?1",
+        )?;
+        for listed in listed() {
+            let key = key_of(listed.id.0);
+            let looked_at = !listed.added_later && covered.is_some_and(|covered| key <= covered);
+            if !looked_at && let Some(end) = statement.query_row([key], read_end).optional()? {
+                ends.found.insert(key, end);
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Those of one event that are there.
+    fn of_event<'a>(&'a self, event: &'a Old) -> impl Iterator<Item = (Key, End)> + 'a {
+        let keys = event.deliveries.iter().map(|listed| key_of(listed.id.0));
+        keys.filter_map(|key| Some((key, *self.found.get(&key)?)))
+    }
+}
+
+fn read_end(row: &rusqlite::Row<'_>) -> rusqlite::Result<End> {
+    Ok(End {
+        endpoint_no: row.get(1)?,
+        status: row.get::<_, Code<RowStatus>>(2)?.0,
+        at: row.get::<_, Option<i64>>(3)?.map(at),
+        attempts: row.get(4)?,
+    })
+}
+
+/// The earliest moment at which something can go, if that is known.
+#[derive(Clone, Copy, Debug, Default)]
+enum Until {
+    #[default]
+    Never,
+    At(Timestamp),
+    Unknown,
+}
+
+impl Until {
+    fn at_most(&mut self, at: Timestamp) {
+        *self = match *self {
+            Until::Never => Until::At(at),
+            Until::At(before) => Until::At(before.min(at)),
+            Until::Unknown => Until::Unknown,
+        };
+    }
+
+    /// Nothing at all means that all of it went.
+    fn known(self) -> Option<Timestamp> {
+        match self {
+            Until::At(at) => Some(at),
+            Until::Never | Until::Unknown => None,
+        }
+    }
+}
+
+/// Decides what of an event goes.
+fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doomed) {
+    if !is_over(event.created_at, kept.shortest(), now) {
+        return doomed
+            .until
+            .at_most(event.created_at.after(kept.shortest()));
+    }
+    let mut last_end = Some(event.created_at);
+    for (_, end) in ends.of_event(event) {
+        last_end = last_end.zip(end.at).map(|(one, other)| one.max(other));
+    }
+    let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
+    if over(last_end, kept.deliveries) {
+        doomed.events.insert(event.key);
+        return;
+    }
+    match last_end {
+        // When it will have ended nobody knows.
+        None => doomed.until = Until::Unknown,
+        Some(end) => doomed.until.at_most(end.after(kept.deliveries)),
+    }
+    if !event.payload_gone {
+        match last_end {
+            Some(end) if is_over(end, kept.payloads, now) => {
+                doomed.payloads.insert(event.key);
+            }
+            Some(end) => doomed.until.at_most(end.after(kept.payloads)),
+            None => {}
+        }
+    }
+    for (key, end) in ends.of_event(event).filter(|(_, end)| end.attempts > 1) {
+        match end.at {
+            Some(ended) if is_over(ended, kept.attempts, now) => {
+                doomed.attempts.insert(key);
+            }
+            Some(ended) => doomed.until.at_most(ended.after(kept.attempts)),
+            None => {}
+        }
+    }
+}
+
+/// Removes what was found.
+fn act(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    events: &[Old],
+    ends: &Ends,
+    doomed: &Doomed,
+) -> rusqlite::Result<Tidied> {
+    let conn = scene.conn;
+    if !doomed.events.is_empty() {
+        // What is in a piece of the history that is being written would come back.
+        scene.history.settle(conn)?;
+        remove(scene, events, ends, &doomed.events)?;
+    }
+    let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
+    let mut payloads = 0;
+    for run in runs(&keys, |key| doomed.payloads.contains(&key)) {
+        payloads += conn
+            .prepare_cached(
+                "UPDATE events SET payload = x'', payload_removed_at = ?3 \
+                 WHERE key >= ?1 AND key <= ?2 AND payload_removed_at IS NULL",
+            )?
+            .execute((run.first, run.last, ms(now)))?;
+    }
+    let mut attempts = 0;
+    for key in &doomed.attempts {
+        let gone = remove_attempts(conn, Run::of(*key))?;
+        attempts += usize::from(gone > 0);
+    }
+    Ok(Tidied {
+        events: doomed.events.len(),
+        payloads,
+        attempts,
+        more: false,
+    })
+}
+
+/// Removes events with all that hangs on them.
+fn remove(
+    scene: &mut Scene<'_>,
+    events: &[Old],
+    ends: &Ends,
+    gone: &FxHashSet<Key>,
+) -> rusqlite::Result<()> {
+    let conn = scene.conn;
+    let mut tenant_of: FxHashMap<Key, i64> = FxHashMap::default();
+    let mut scattered = Vec::new();
+    for event in events.iter().filter(|event| gone.contains(&event.key)) {
+        for (key, end) in ends.of_event(event) {
+            tenant_of.insert(key, event.tenant_no);
+            if ends.in_range.binary_search(&key).is_err() {
+                scattered.push(Run::of(key));
+            }
+            if end.status == RowStatus::Failed {
+                let endpoint = conn
+                    .prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?
+                    .query_row([end.endpoint_no], |row| endpoint_id(row, 0))?;
+                scene.effects.changes.went(endpoint, end.status);
+            }
+        }
+        if let Some(key) = &event.idempotency_key {
+            conn.prepare_cached(
+                "DELETE FROM idempotency WHERE tenant_no = ?1 AND key = ?2 AND event_key = ?3",
+            )?
+            .execute((event.tenant_no, key, event.key))?;
+        }
+    }
+    let side_by_side = runs(&ends.in_range, |key| tenant_of.contains_key(&key));
+    for run in side_by_side.into_iter().chain(scattered) {
+        let mut scopes: FxHashSet<i64> = FxHashSet::default();
+        for key in run.keys(&ends.in_range) {
+            scopes.insert(tenant_of[&key]);
+            scopes.insert(ends.found[&key].endpoint_no);
+        }
+        remove_deliveries(conn, run, &scopes)?;
+    }
+    let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
+    for run in runs(&keys, |key| gone.contains(&key)) {
+        let among = events.iter().filter(|event| run.holds(event.key));
+        let tenants: FxHashSet<i64> = among.map(|event| event.tenant_no).collect();
+        remove_events(conn, run, &tenants)?;
+    }
+    Ok(())
+}
+
+/// Removes all deliveries between two keys, which are of these tenants and endpoints.
+fn remove_deliveries(conn: &Connection, run: Run, scopes: &FxHashSet<i64>) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM deliveries WHERE key >= ?1 AND key <= ?2")?
+        .execute((run.first, run.last))?;
+    remove_attempts(conn, run)?;
+    forget(conn, "delivery_history", run, scopes)
+}
+
+/// Removes all events between two keys, which are of these tenants.
+fn remove_events(conn: &Connection, run: Run, tenants: &FxHashSet<i64>) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM events WHERE key >= ?1 AND key <= ?2")?
+        .execute((run.first, run.last))?;
+    forget(conn, "event_history", run, tenants)
+}
+
+fn forget(
+    conn: &Connection,
+    history: &str,
+    run: Run,
+    scopes: &FxHashSet<i64>,
+) -> rusqlite::Result<()> {
+    let sql = format!("DELETE FROM {history} WHERE scope = ?1 AND key >= ?2 AND key <= ?3");
+    let mut forget = conn.prepare_cached(&sql)?;
+    for scope in scopes {
+        forget.execute((scope, run.first, run.last))?;
+    }
+    Ok(())
+}
+
+/// Removes the attempts of deliveries between two keys, but for the last of each, which lies with it.
+fn remove_attempts(conn: &Connection, run: Run) -> rusqlite::Result<usize> {
+    conn.prepare_cached("DELETE FROM attempts WHERE delivery_key >= ?1 AND delivery_key <= ?2")?
+        .execute((run.first, run.last))
 }
 
 /// Removes replays that ended long enough ago, and says how many. People begin them, so they are few, and
@@ -150,7 +454,7 @@ fn ends(conn: &Connection, list: &DeliveryList) -> rusqlite::Result<Option<Vec<E
 fn remove_replays(
     conn: &Connection,
     now: Timestamp,
-    retention: Retention,
+    retention: &Retention,
 ) -> rusqlite::Result<usize> {
     let ended = conn
         .prepare_cached(
@@ -160,43 +464,12 @@ fn remove_replays(
         .collect::<rusqlite::Result<Vec<(Key, i64, Timestamp)>>>()?;
     let mut removed = 0;
     for (key, tenant_no, ended_at) in ended {
-        let keep = retention_of(conn, tenant_no)?.unwrap_or(retention.default);
-        if ended_at.after(keep) <= now {
+        let kept = kept_of(conn, retention, tenant_no)?;
+        if is_over(ended_at, kept.deliveries, now) {
             conn.prepare_cached("DELETE FROM replays WHERE key = ?1")?
                 .execute([key])?;
             removed += 1;
         }
     }
     Ok(removed)
-}
-
-fn remove(scene: &mut Scene<'_>, event: &Old, ends: &[End]) -> rusqlite::Result<()> {
-    let conn = scene.conn;
-    for end in ends {
-        if end.status == RowStatus::Failed {
-            let endpoint = conn
-                .prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?
-                .query_row([end.endpoint_no], |row| endpoint_id(row, 0))?;
-            scene.effects.changes.went(endpoint, end.status);
-        }
-        conn.prepare_cached("DELETE FROM deliveries WHERE key = ?1")?
-            .execute([end.key])?;
-        conn.prepare_cached("DELETE FROM attempts WHERE delivery_key = ?1")?
-            .execute([end.key])?;
-        let mut forget =
-            conn.prepare_cached("DELETE FROM delivery_history WHERE scope = ?1 AND key = ?2")?;
-        forget.execute([end.endpoint_no, end.key])?;
-        forget.execute([event.tenant_no, end.key])?;
-    }
-    if let Some(key) = &event.idempotency_key {
-        conn.prepare_cached(
-            "DELETE FROM idempotency WHERE tenant_no = ?1 AND key = ?2 AND event_key = ?3",
-        )?
-        .execute((event.tenant_no, key, event.key))?;
-    }
-    conn.prepare_cached("DELETE FROM event_history WHERE scope = ?1 AND key = ?2")?
-        .execute([event.tenant_no, event.key])?;
-    conn.prepare_cached("DELETE FROM events WHERE key = ?1")?
-        .execute([event.key])?;
-    Ok(())
 }

@@ -82,18 +82,21 @@ fn nothing_that_waits_goes_with_its_day() {
     let done = given.send(at(HOUR)).deliveries[0].id;
     given.answer(done, at(HOUR), 200);
     let waits = given.send(at(2 * HOUR)).deliveries[0].id;
-    assert_eq!(given.tidy(at(900 * DAY), KEEP), 0);
+    assert_eq!(given.tidy(at(3 * DAY + HOUR), KEEP), 0);
     assert_eq!(status(&given, done), Some(Status::Succeeded));
+    // Nor is the rest of the day kept for as long as that.
+    assert_eq!(given.tidy(at(900 * DAY), KEEP), 1);
+    assert_eq!(status(&given, done), None);
     assert_eq!(status(&given, waits), Some(Status::Pending));
     // It has only just ended.
     given.answer(waits, at(900 * DAY), 200);
     assert_eq!(given.tidy(at(901 * DAY), KEEP), 0);
-    assert_eq!(given.tidy(at(903 * DAY), KEEP), 2);
+    assert_eq!(given.tidy(at(903 * DAY), KEEP), 1);
     assert_eq!(events(&given), 0);
 }
 
 #[test]
-fn the_most_patient_tenant_keeps_the_day() {
+fn the_most_patient_tenant_keeps_its_own_and_nobody_elses() {
     let given = large();
     given.add_tenant("patient", Some(Span::from_days(30)));
     given.send(at(HOUR));
@@ -109,8 +112,11 @@ fn the_most_patient_tenant_keeps_the_day() {
     for stored in waiting.expect("deliveries").items {
         given.answer(stored.delivery.id(), at(HOUR), 200);
     }
+    assert_eq!(given.tidy(at(2 * DAY), KEEP), 0);
+    assert_eq!(given.tidy(at(10 * DAY), KEEP), 1);
+    assert_eq!(events(&given), 0);
     assert_eq!(given.tidy(at(10 * DAY), KEEP), 0);
-    assert_eq!(given.tidy(at(31 * DAY + HOUR), KEEP), 2);
+    assert_eq!(given.tidy(at(31 * DAY + HOUR), KEEP), 1);
 }
 
 #[test]
@@ -190,10 +196,10 @@ fn what_spills_over_midnight_goes_with_its_event() {
         uuid(midnight)
     ));
     assert_eq!(late, 1);
-    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0);
+    assert_eq!(given.tidy(at(90 * DAY), KEEP), 199);
     let first = deliveries.iter().find(|id| id.0 >= midnight);
     given.answer(*first.expect("one spilled"), at(90 * DAY), 200);
-    assert_eq!(given.tidy(at(93 * DAY), KEEP), 200);
+    assert_eq!(given.tidy(at(93 * DAY), KEEP), 1);
     assert_eq!(given.count("SELECT count(*) FROM ended"), 0);
 }
 
@@ -263,11 +269,8 @@ fn a_round_goes_on_where_it_was_though_others_fail_meanwhile() {
     given.accept(at(HOUR), crate::given::event("patient"));
     let old = given.send(at(2 * HOUR));
     given.answer(old.deliveries[0].id, at(2 * HOUR), 200);
-    let retention = Retention {
-        default: KEEP,
-        step: 1,
-    };
-    let step = || run(given.store.tidy(at(90 * DAY), retention)).expect("it tidies");
+    let retention = Retention::all(KEEP, 1);
+    let step = || run(given.store.tidy(at(90 * DAY), retention.clone())).expect("it tidies");
     assert_eq!(step().events, 0, "the patient one's comes first");
     // Another node has taken a key that this one does not know of, and so what it writes is rolled back.
     let another = given.another(9);

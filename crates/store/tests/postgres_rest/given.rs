@@ -158,16 +158,19 @@ impl Given {
 
     /// Tidies, a step at a time, until there is nothing more to do. Says how many events went.
     pub(crate) fn tidy(&self, now: Timestamp, keep: Span) -> usize {
-        let mut removed = 0;
+        self.tidy_as(now, &Retention::all(keep, 10)).events
+    }
+
+    /// The same, and says all that went.
+    pub(crate) fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
+        let mut sum = Tidied::default();
         for _ in 0..100 {
-            let retention = Retention {
-                default: keep,
-                step: 10,
-            };
-            let tidied: Tidied = run(self.store.tidy(now, retention)).expect("it tidies");
-            removed += tidied.events;
+            let tidied = run(self.store.tidy(now, retention.clone())).expect("it tidies");
+            sum.events += tidied.events;
+            sum.payloads += tidied.payloads;
+            sum.attempts += tidied.attempts;
             if !tidied.more {
-                return removed;
+                return sum;
             }
         }
         panic!("tidying never ends");

@@ -7,6 +7,7 @@
 #[path = "../engines/mod.rs"]
 mod engines;
 mod given;
+mod keeping;
 
 mod days;
 mod dead;

@@ -109,8 +109,9 @@ fn ask_everything(given: &Given) {
         Ok(12)
     );
     let retention = Retention {
-        default: Span::from_days(1),
-        step: 20,
+        payloads: Some(Span::from_hours(1)),
+        attempts: Some(Span::from_hours(1)),
+        ..Retention::all(Span::from_days(1), 20)
     };
     run(given.store.tidy(at(9 * DAY), retention)).expect("it tidies");
     run(given.store.counts()).expect("counts");

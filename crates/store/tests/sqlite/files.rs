@@ -122,6 +122,8 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
 const WITHOUT_NIGHT: &str = "
     ALTER TABLE tenants DROP COLUMN plan;
     ALTER TABLE events DROP COLUMN trace;
+    ALTER TABLE events DROP COLUMN payload_removed_at;
+    ALTER TABLE replays DROP COLUMN skipped;
     ALTER TABLE notices RENAME COLUMN scope TO endpoint_no;
     DROP TABLE figures;
     DROP TABLE alerts;

@@ -122,14 +122,11 @@ fn lists_go_on_beyond_the_mark() {
     assert_eq!(found, events);
 
     // Tidying leaves no trace of what it removes.
-    let retention = Retention {
-        default: Span::from_millis(1),
-        step: 5_000,
-    };
+    let retention = Retention::all(Span::from_millis(1), 5_000);
     let mut removed = 0;
     for _ in 0..2 * EVENTS / retention.step {
         let now = Timestamp(NOW.0 + 1_000_000);
-        removed += run(store.tidy(now, retention)).unwrap().events;
+        removed += run(store.tidy(now, retention.clone())).unwrap().events;
     }
     assert!(removed > 0);
     let before = run(store.counts()).unwrap();

@@ -132,6 +132,11 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
             let detail = "The endpoint is deleted. There is nowhere to send this to.";
             return Err(Problem::new(Code::EndpointDeleted, detail));
         }
+        Retried::PayloadGone => {
+            let detail =
+                "What the delivery carried has been removed since it ended, as its retention says.";
+            return Err(Problem::new(Code::PayloadGone, detail));
+        }
         Retried::NoSuchDelivery => return Err(Problem::missing(Noun::Delivery)),
     };
     app.engine.work(endpoint, now);

@@ -97,6 +97,7 @@ pub(crate) static GROUP: Group = Group {
                 (409, Code::DeliveryInProgress),
                 (409, Code::EndpointDisabled),
                 (409, Code::EndpointDeleted),
+                (409, Code::PayloadGone),
             ],
             handler: |call| to_the_end(retry(call)),
         },

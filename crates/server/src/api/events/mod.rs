@@ -9,6 +9,8 @@ mod schema;
 mod trace;
 mod view;
 
+use std::time::Instant;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -188,7 +190,10 @@ async fn store(
     let count = events.len();
     app.admit_events(tenant, count as u32)?;
     let reserved = app.reserve_events(tenant, now, count as u64).await?;
-    match app.store.accept(now, events).await? {
+    let asked_at = Instant::now();
+    let accepted = app.store.accept(now, events).await;
+    app.observe.committed(asked_at.elapsed());
+    match accepted? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
             app.observe.accepted(fresh as u64);

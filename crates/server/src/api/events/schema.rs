@@ -284,20 +284,24 @@ fn accepted_event() -> Value {
 fn event(whole: bool) -> Value {
     let mut shape = json!({
         "type": "object",
-        "required": ["id", "type", "created_at", "deliver_at", "idempotency_key", "delivery_count"],
+        "required": ["id", "type", "created_at", "deliver_at", "idempotency_key", "payload_removed_at", "delivery_count"],
         "properties": {
             "id": text(),
             "type": text(),
             "created_at": time(),
             "deliver_at": {"type": ["string", "null"], "format": "date-time"},
             "idempotency_key": {"type": ["string", "null"]},
+            "payload_removed_at": {
+                "type": ["string", "null"], "format": "date-time",
+                "description": "When what it carried was removed, as `payload_retention` says. It cannot be sent again since.",
+            },
             "delivery_count": {"type": "integer", "minimum": 0},
         },
         "additionalProperties": false,
     });
     if whole {
         let properties = &mut shape["properties"];
-        properties["payload"] = json!({"description": "What it carries, if it came as JSON."});
+        properties["payload"] = json!({"description": "What it carries, if it came as JSON; `null` if that has been removed."});
         properties["body_base64"] =
             json!({"type": "string", "description": "What it carries, if it came as raw bytes."});
         properties["content_type"] =

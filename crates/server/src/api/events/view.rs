@@ -47,6 +47,7 @@ pub(super) struct EventSummary {
     created_at: Shown<Timestamp>,
     deliver_at: Option<Shown<Timestamp>>,
     idempotency_key: Option<String>,
+    payload_removed_at: Option<Shown<Timestamp>>,
     delivery_count: usize,
 }
 
@@ -58,6 +59,7 @@ impl EventSummary {
             created_at: Shown(stored.event.created_at),
             deliver_at: stored.deliver_at.map(Shown),
             idempotency_key: stored.idempotency_key.clone(),
+            payload_removed_at: stored.payload_removed_at.map(Shown),
             delivery_count: stored.event.deliveries.len(),
         }
     }
@@ -91,6 +93,7 @@ impl<'a> EventView<'a> {
         let content_type = content.content_type.as_deref();
         // What was accepted as JSON is JSON; were it not, it would be shown as bytes.
         let payload = match content_type {
+            _ if stored.payload_removed_at.is_some() => Some(RawValue::NULL),
             None => serde_json::from_slice(&content.payload).ok(),
             Some(_) => None,
         };

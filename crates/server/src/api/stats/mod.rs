@@ -1,9 +1,9 @@
 //! The health of deliveries: five figures with their ranges, and what happened by time, over everything, of
 //! one tenant or of one endpoint.
 //!
-//! They are kept in memory, by each node of what it sent, and begin anew with the process: `24h` is made
-//! of what is remembered. All nodes are asked; one that does not answer within a second is left out. A
-//! figure without data is the one that says that nothing is wrong.
+//! They are kept in the store, so they are the same on every node and right after a restart. What nodes have seen
+//! within the last two seconds is asked of them; one that does not answer within a second is left out. While the store
+//! is away there is no answer. A figure without data is the one that says that nothing is wrong.
 
 mod schemas;
 
@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{DeliveryFilter, PageRequest, StoredDelivery, StoredStatus};
+use posthaste_store::{DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus, Tally};
 use serde::Serialize;
 use serde_json::json;
 
@@ -22,8 +22,8 @@ use super::call::Call;
 use super::endpoints;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Handler, Parameter, Route, Takes, Verb};
-use crate::observe::tally::{Tally, Window};
-use crate::observe::{HealthReport, Scope, Series};
+use crate::observe::window::Window;
+use crate::observe::{HealthReport, Series};
 
 /// Deliveries in retry for longer than this are counted.
 const LONG_IN_RETRY: Span = Span::from_hours(24);
@@ -140,7 +140,7 @@ const fn route(
 /// `GET /v1/stats`.
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
     let retrying = retrying_over_24h(&call.app, None).await?;
-    health(&call.app, &Scope::All, retrying).await
+    health(&call.app, &Scope::Everything, retrying).await
 }
 
 /// `GET …/stats`.
@@ -159,7 +159,7 @@ async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
-    let tallies = app.switchboard.tallies(scope).await;
+    let tallies = app.switchboard.tallies(scope).await?;
     let report = HealthReport::new(tallies, retrying);
     Ok(body::answer(StatusCode::OK, &report))
 }
@@ -206,7 +206,7 @@ fn a_day_ago(app: &App) -> Timestamp {
 
 /// `GET /v1/stats/series`.
 async fn series_of_all(call: Call) -> Result<Response<Body>, Problem> {
-    series(&call, &Scope::All).await
+    series(&call, &Scope::Everything).await
 }
 
 /// `GET …/stats/series`.
@@ -235,7 +235,7 @@ async fn series(call: &Call, scope: &Scope) -> Result<Response<Body>, Problem> {
         }
     };
     query.finish()?;
-    let series = call.app.switchboard.series(scope, window).await;
+    let series = call.app.switchboard.series(scope, window).await?;
     Ok(body::answer(
         StatusCode::OK,
         &SeriesView::new(window, &series),
@@ -252,12 +252,12 @@ struct SeriesView {
 #[derive(Serialize)]
 struct BucketView {
     start: String,
-    attempts: u32,
-    succeeded: u32,
-    failed: u32,
-    retries: u32,
-    second_attempts: u32,
-    second_successes: u32,
+    attempts: u64,
+    succeeded: u64,
+    failed: u64,
+    retries: u64,
+    second_attempts: u64,
+    second_successes: u64,
     latency_ms: Option<LatencyView>,
 }
 
@@ -292,8 +292,8 @@ impl SeriesView {
 fn latency(tally: &Tally) -> Option<LatencyView> {
     let micros_to_ms = |micros: f64| micros / 1_000.0;
     (tally.attempts > 0).then(|| LatencyView {
-        mean: micros_to_ms((tally.latency_micros / u64::from(tally.attempts)) as f64),
-        max: micros_to_ms(f64::from(tally.slowest_micros)),
+        mean: micros_to_ms((tally.latency_micros / tally.attempts) as f64),
+        max: micros_to_ms(tally.slowest_micros as f64),
     })
 }
 

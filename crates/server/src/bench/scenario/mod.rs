@@ -7,6 +7,7 @@ pub mod memory;
 pub mod neighbour;
 pub mod pages;
 pub mod recovery;
+pub mod retention;
 pub mod versus;
 
 use super::api::Wanted;

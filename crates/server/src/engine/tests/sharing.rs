@@ -4,13 +4,12 @@ use std::sync::Mutex;
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::time::Tick;
-use posthaste_store::{Answer, Cluster, NodeNo, Owner, Written};
+use posthaste_store::{Answer, Cluster, NodeNo, Owner, Scope, Written};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::observe::Scope;
-use crate::observe::tally::Window;
+use crate::observe::window::Window;
 use crate::switchboard::Switchboard;
 
 const NEVER: Tick = Tick(u64::MAX - 1);
@@ -369,6 +368,7 @@ impl Town {
                 engine.clone(),
                 observe.clone(),
                 clock,
+                pair.world.store.clone(),
                 Some(Arc::new(cluster)),
             ))
         };
@@ -431,15 +431,17 @@ async fn whichever_node_is_asked_the_owner_does_it() {
     let (_, figures) = asked.look(endpoint).await.unwrap();
     assert!(figures.p50_ms.is_some(), "the owner's figures are shown");
     let whole = Scope::Tenant(world.tenant.clone());
-    let seen = async { while asked.tallies(&whole).await(Window::Hour).succeeded < 10 {} };
+    let hour = async || asked.tally(&whole, Window::Hour).await.expect("it reads");
+    let seen = async { while hour().await.succeeded < 10 {} };
     timeout(PATIENCE, seen)
         .await
         .expect("the owner's are counted");
     let one = Scope::Endpoint(endpoint);
-    assert_eq!(asked.tallies(&one).await(Window::Day).succeeded, 10);
-    for whole in [Scope::All, whole, one] {
-        let series = asked.series(&whole, Window::Hour).await;
-        let counted: u32 = series.buckets.iter().map(|(_, it)| it.succeeded).sum();
+    let day = asked.tallies(&one).await.expect("it reads")(Window::Day);
+    assert_eq!(day.succeeded, 10);
+    for whole in [Scope::Everything, whole, one] {
+        let series = asked.series(&whole, Window::Hour).await.expect("it reads");
+        let counted: u64 = series.buckets.iter().map(|(_, it)| it.succeeded).sum();
         assert_eq!(counted, 10, "{whole:?}");
     }
     let lately = asked.lately(None, &[endpoint]).await;
@@ -494,7 +496,9 @@ async fn an_owner_who_never_answers_is_not_waited_for_for_ever() {
     };
     let (engine, clock) = (town.pair.other.clone(), town.pair.world.clock.clone());
     let observe = Arc::new(Observatory::new());
-    let board = Switchboard::new(engine, observe, clock, Some(Arc::new(cluster))).impatient();
+    let store = town.pair.world.store.clone();
+    let board = Switchboard::new(engine, observe, clock, store, Some(Arc::new(cluster)));
+    let board = board.impatient();
     let asked = board.stand(endpoint, Standing::Paused, None).await;
     assert_eq!(asked, Err(EngineError::Elsewhere));
     let (lane, figures) = town.boards[1].look(endpoint).await.unwrap();

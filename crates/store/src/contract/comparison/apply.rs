@@ -11,8 +11,9 @@ use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReaso
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
+use super::keeping::{kept_for, plans};
 use super::names::DeliveryName;
-use super::operation::{Draft, Effects, Operation, PATTERNS, Search, TENANTS};
+use super::operation::{Draft, Effects, KeptDraft, Operation, PATTERNS, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
@@ -20,12 +21,9 @@ use crate::contract::given::{
 };
 use crate::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Happened, Idempotency, Ingest, Limits, Named, NewEvent, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Tidied, Via,
+    Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,
 };
-
-/// Rounds of tidying that certainly look at everything.
-const TIDY_ROUNDS: usize = 3;
 
 impl Side<'_> {
     pub(super) async fn apply(&mut self, operation: &Operation) -> String {
@@ -45,11 +43,11 @@ impl Side<'_> {
                 now,
                 tenant,
                 policy,
-                retention,
+                kept,
             } => {
                 let made = Tenant {
                     created_at: now,
-                    ..a_tenant(tenant, 0, policy, retention)
+                    ..a_tenant(tenant, 0, policy, kept)
                 };
                 self.tell(&store.create_tenant(now, made).await)
             }
@@ -57,9 +55,9 @@ impl Side<'_> {
                 tenant,
                 revision,
                 policy,
-                retention,
+                kept,
             } => {
-                let changed = a_tenant(tenant, revision, policy, retention);
+                let changed = a_tenant(tenant, revision, policy, kept);
                 self.tell(&store.replace_tenant(at(0), changed).await)
             }
             Operation::DeleteTenant { now, tenant } => {
@@ -250,7 +248,21 @@ impl Side<'_> {
                 }
                 self.tell(&told)
             }
-            Operation::Tidy { now, keep_ms, step } => self.tidy(now, keep_ms, step).await,
+            Operation::Tidy {
+                now,
+                keep_ms,
+                payloads_ms,
+                attempts_ms,
+                step,
+            } => {
+                let retention = Retention {
+                    payloads: payloads_ms.map(Span::from_millis),
+                    attempts: attempts_ms.map(Span::from_millis),
+                    plans: Arc::new(plans()),
+                    ..Retention::all(Span::from_millis(keep_ms), step)
+                };
+                self.tidy(now, &retention).await
+            }
             Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
                 self.reopen().await;
@@ -452,34 +464,13 @@ impl Side<'_> {
             }
         }
     }
-
-    async fn tidy(&self, now: Timestamp, keep_ms: u64, step: usize) -> String {
-        let retention = Retention {
-            default: Span::from_millis(keep_ms),
-            step,
-        };
-        let mut removed = 0;
-        for _ in 0..TIDY_ROUNDS {
-            loop {
-                let tidied: Tidied = self.store.tidy(now, retention).await.expect("it tidies");
-                assert!(tidied.events <= step, "a step too far");
-                removed += tidied.events;
-                if !tidied.more {
-                    break;
-                }
-            }
-        }
-        format!("{removed} removed")
-    }
 }
 
-fn a_tenant(name: &str, revision: u64, own_policy: bool, retention: Option<u64>) -> Tenant {
+fn a_tenant(name: &str, revision: u64, own_policy: bool, kept: KeptDraft) -> Tenant {
     Tenant {
         default_retry_policy: own_policy.then(|| policy("5h")),
-        limits: Limits {
-            retention: retention.map(Span::from_days),
-            ..Limits::default()
-        },
+        plan: kept.plan.map(str::to_owned),
+        limits: kept_for(kept.deliveries, kept.payloads, kept.attempts),
         revision,
         ..tenant(name)
     }

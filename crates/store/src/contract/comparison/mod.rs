@@ -10,6 +10,7 @@
 //! are done, and whether a fetch that left something unread says that something is blocked.
 
 mod apply;
+mod keeping;
 mod names;
 mod operation;
 mod side;

@@ -24,6 +24,8 @@ pub(super) const STATUSES: [StoredStatus; 6] = [
     StoredStatus::Failed,
     StoredStatus::Cancelled,
 ];
+/// Plans; the last is in no configuration.
+pub(super) const PLANS: [&str; 3] = ["small", "large", "gone"];
 const ALERTS: [AlertName; 2] = [AlertName::RetryRatio, AlertName::BreakerTripped];
 const ENDPOINTS: u64 = 7;
 const KEYS: u64 = 5;
@@ -37,6 +39,15 @@ pub(super) struct Draft {
     pub(super) deliver_at: Option<Timestamp>,
     pub(super) ordering: Option<u64>,
     pub(super) only: Option<EndpointId>,
+}
+
+/// How long a tenant's things are kept, in hours, and the plan it is on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptDraft {
+    pub(super) deliveries: Option<u64>,
+    pub(super) payloads: Option<u64>,
+    pub(super) attempts: Option<u64>,
+    pub(super) plan: Option<&'static str>,
 }
 
 /// How a record comes to be.
@@ -68,13 +79,13 @@ pub(super) enum Operation {
         now: Timestamp,
         tenant: &'static str,
         policy: bool,
-        retention: Option<u64>,
+        kept: KeptDraft,
     },
     ReplaceTenant {
         tenant: &'static str,
         revision: u64,
         policy: bool,
-        retention: Option<u64>,
+        kept: KeptDraft,
     },
     DeleteTenant {
         now: Timestamp,
@@ -168,6 +179,8 @@ pub(super) enum Operation {
     Tidy {
         now: Timestamp,
         keep_ms: u64,
+        payloads_ms: Option<u64>,
+        attempts_ms: Option<u64>,
         step: usize,
     },
     BeginAudit {
@@ -374,13 +387,13 @@ impl Script {
         let now = self.tick();
         let tenant = self.tenant();
         let policy = self.dice.chance(1, 2);
-        let retention = self.maybe(5, |script| script.dice.between(1, 3));
+        let kept = self.kept();
         match self.dice.between(0, 9) {
             0..=3 => Operation::CreateTenant {
                 now,
                 tenant,
                 policy,
-                retention,
+                kept,
             },
             4..=7 => {
                 let revision = self.dice.between(0, 2);
@@ -388,7 +401,7 @@ impl Script {
                     tenant,
                     revision,
                     policy,
-                    retention,
+                    kept,
                 }
             }
             8 => Operation::DeleteTenant { now, tenant },
@@ -396,8 +409,17 @@ impl Script {
                 now,
                 tenant: TENANTS[0],
                 policy,
-                retention,
+                kept,
             },
+        }
+    }
+
+    fn kept(&mut self) -> KeptDraft {
+        KeptDraft {
+            deliveries: self.maybe(5, |script| 24 * script.dice.between(1, 3)),
+            payloads: self.maybe(3, |script| 12 * script.dice.between(0, 3)),
+            attempts: self.maybe(3, |script| 12 * script.dice.between(0, 3)),
+            plan: self.maybe(4, |script| PLANS[script.dice.between(0, 2) as usize]),
         }
     }
 
@@ -549,6 +571,8 @@ impl Script {
             (91, _) => Operation::Tidy {
                 now: self.tick(),
                 keep_ms: self.dice.between(1, 3) * DAY,
+                payloads_ms: self.maybe(5, |script| script.dice.between(0, 24) * HOUR),
+                attempts_ms: self.maybe(5, |script| script.dice.between(0, 24) * HOUR),
                 step: self.limit(),
             },
             (92, _) => Operation::Reopen,

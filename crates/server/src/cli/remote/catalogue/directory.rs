@@ -5,7 +5,7 @@ use http::Method;
 use super::super::action::{Action, Field, Kind, Shape};
 use super::{bare, body};
 
-const TENANT_FIELDS: [Field; 8] = [
+const TENANT_FIELDS: [Field; 10] = [
     body("name", "name", Kind::Text, "What people call it"),
     body(
         "retry-policy",
@@ -49,10 +49,22 @@ const TENANT_FIELDS: [Field; 8] = [
         Kind::Duration,
         "How long what is finished is kept, such as 30d",
     ),
+    body(
+        "payload-retention",
+        "limits.payload_retention",
+        Kind::Duration,
+        "How long what events carry is kept once they are finished, if less long",
+    ),
+    body(
+        "attempt-retention",
+        "limits.attempt_retention",
+        Kind::Duration,
+        "How long attempts but the last are kept once they are finished, if less long",
+    ),
 ];
 
-static TENANT_CREATE: [Field; 9] = {
-    let [a, b, c, d, e, f, g, h] = TENANT_FIELDS;
+static TENANT_CREATE: [Field; 11] = {
+    let [a, b, c, d, e, f, g, h, i, j] = TENANT_FIELDS;
     [
         bare("id", "TENANT", "Its id, if you want to choose it"),
         a,
@@ -63,9 +75,11 @@ static TENANT_CREATE: [Field; 9] = {
         f,
         g,
         h,
+        i,
+        j,
     ]
 };
-static TENANT_UPDATE: [Field; 8] = TENANT_FIELDS;
+static TENANT_UPDATE: [Field; 10] = TENANT_FIELDS;
 
 pub(super) static TENANTS: &[Action] = &[
     Action {

@@ -125,6 +125,16 @@ fn ms(at: &str) -> u64 {
     at.parse::<Timestamp>().map_or(0, |at| at.0)
 }
 
+fn removed_in_words(removed: u32) -> String {
+    match removed {
+        1 => "The first attempt was removed: it is kept no longer.".to_owned(),
+        more => format!(
+            "The first {} attempts were removed: they are kept no longer.",
+            count(u64::from(more))
+        ),
+    }
+}
+
 /// Those that were made.
 pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
     if delivery.attempts.is_empty() {
@@ -135,7 +145,11 @@ pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
         return html! { p.empty { (words) } };
     }
     let left_out = delivery.attempts.len().saturating_sub(MAX_SHOWN);
+    let removed = delivery.attempts[0].number.saturating_sub(1);
     html! {
+        @if removed > 0 {
+            p.hint { (removed_in_words(removed)) }
+        }
         @if left_out > 0 {
             p.hint {
                 "These are the last " (count(MAX_SHOWN as u64)) " attempts. There were "

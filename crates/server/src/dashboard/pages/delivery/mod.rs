@@ -208,7 +208,11 @@ fn facts(visit: &Visit, delivery: &Delivery, event: &Event, address: &Address) -
 
 /// A command that repeats it.
 fn repeat(delivery: &Delivery, event: &Event, address: &Address) -> Markup {
-    let Some(url) = &address.url else {
+    let Some(url) = address
+        .url
+        .as_ref()
+        .filter(|_| event.payload_removed_at.is_none())
+    else {
         return html! {};
     };
     let next = delivery.attempt_count + 1;

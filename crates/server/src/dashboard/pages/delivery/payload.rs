@@ -28,6 +28,7 @@ pub(in crate::dashboard::pages) struct Event {
     pub(in crate::dashboard::pages) deliver_at: Option<String>,
     pub(in crate::dashboard::pages) idempotency_key: Option<String>,
     pub(in crate::dashboard::pages) delivery_count: u64,
+    pub(in crate::dashboard::pages) payload_removed_at: Option<String>,
     #[serde(default, deserialize_with = "as_it_stands")]
     payload: Option<Box<RawValue>>,
     body_base64: Option<String>,
@@ -83,6 +84,15 @@ impl Payload {
 
 /// An event's payload.
 pub(in crate::dashboard::pages) fn section(event: &Event) -> Markup {
+    if let Some(at) = &event.payload_removed_at {
+        return html! {
+            h2 { "Payload" }
+            p.empty {
+                "It was removed " (parts::time(at)) ", as it is kept no longer. It cannot be sent again; "
+                "all that is known of it otherwise is still here."
+            }
+        };
+    }
     let payload = event.carried();
     html! {
         h2 { "Payload" }
@@ -176,6 +186,15 @@ mod tests {
         );
         let null = self::event(r#""payload":null"#);
         assert_eq!(null.carried(), Payload::Json("null".to_owned()));
+    }
+
+    #[test]
+    fn what_was_removed_is_not_taken_for_a_payload() {
+        let gone = event(r#""payload":null,"payload_removed_at":"2026-11-16T12:00:00.000Z""#);
+        let shown = section(&gone).0;
+        assert!(shown.contains("It was removed"), "{shown}");
+        assert!(shown.contains("2026-11-16"), "{shown}");
+        assert!(!shown.contains("4 bytes"), "{shown}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(in crate::dashboard::pages) struct Replay {
     pub(in crate::dashboard::pages) status: Progress,
     pub(in crate::dashboard::pages) total: u64,
     pub(in crate::dashboard::pages) replayed: u64,
+    pub(in crate::dashboard::pages) skipped: u64,
     pub(in crate::dashboard::pages) filter: Asked,
     pub(in crate::dashboard::pages) created_at: String,
     pub(in crate::dashboard::pages) finished_at: Option<String>,
@@ -60,11 +61,14 @@ impl Replay {
     pub(in crate::dashboard::pages) fn progress_in_words(&self) -> String {
         match (self.total, self.replayed) {
             (0, 0) => "nothing to send".to_owned(),
-            (total, replayed) => format!(
-                "{} of {} gone through",
-                count(replayed),
-                count(total.max(replayed))
-            ),
+            (total, replayed) => {
+                let skipped = match self.skipped {
+                    0 => String::new(),
+                    skipped => format!(", {} passed over", count(skipped)),
+                };
+                let total = count(total.max(replayed));
+                format!("{} of {total} gone through{skipped}", count(replayed))
+            }
         }
     }
 }
@@ -166,6 +170,7 @@ mod tests {
             status: Progress::Running,
             total,
             replayed,
+            skipped: 0,
             filter: Asked::default(),
             created_at: String::new(),
             finished_at: None,
@@ -176,5 +181,13 @@ mod tests {
         );
         assert_eq!(replay(10, 12).progress_in_words(), "12 of 12 gone through");
         assert_eq!(replay(0, 0).progress_in_words(), "nothing to send");
+        let passed_over = Replay {
+            skipped: 3,
+            ..replay(10, 7)
+        };
+        assert_eq!(
+            passed_over.progress_in_words(),
+            "7 of 10 gone through, 3 passed over"
+        );
     }
 }

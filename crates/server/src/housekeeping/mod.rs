@@ -1,60 +1,54 @@
 //! What has to be done now and then: removing what is old, and sealing anew after the master key was
 //! changed.
 
+mod pace;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::time::Span;
 use posthaste_store::{PageRequest, Replaced, Retention, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+use self::pace::{Pace, Stepped};
 
 use crate::clock::Clock;
 use crate::switchboard::Switchboard;
 use crate::vault::Vault;
 
-/// How many events are looked at in one step. A step is one transaction of a few milliseconds.
-const TIDY_STEP: usize = 500;
-/// How long deliveries have the store to themselves between two steps.
-const BETWEEN_STEPS: Duration = Duration::from_millis(100);
-/// How long until the next round.
-const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
 /// How soon a node that is not the one to tidy looks whether it is.
 const UNTIL_MINE: Duration = Duration::from_secs(10);
 /// How many tenants or endpoints are read at once.
 const PAGE: usize = 250;
 
-/// Removes what has been finished for longer than it is kept, a little at a time, until told to stop.
+/// Removes what has been finished for longer than it is kept, a little at a time, until told to stop. Each step looks at as
+/// much as its own pace allows, whatever `retention` says.
 pub fn start(
     store: Arc<dyn Store>,
     clock: Clock,
-    keep: Span,
+    retention: Retention,
     switchboard: Arc<Switchboard>,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    let retention = Retention {
-        default: keep,
-        step: TIDY_STEP,
-    };
     // Of several nodes one tidies: whoever owns the first shard.
     let tidier = Shard::all().next().expect("there are shards");
     tokio::spawn(async move {
+        let mut pace = Pace::default();
         loop {
-            let tidied = match switchboard.is_mine(tidier) {
-                true => Some(store.tidy(clock.wall(), retention).await),
-                false => None,
-            };
-            let pause = match tidied {
-                None => UNTIL_MINE,
-                Some(Ok(tidied)) if tidied.more => BETWEEN_STEPS,
-                Some(Ok(_)) => BETWEEN_ROUNDS,
-                Some(Err(StoreError::Closed)) => return,
-                Some(Err(error)) => {
-                    tracing::warn!(%error, "what is old could not be removed; it is tried again later");
-                    BETWEEN_ROUNDS
+            let pause = match switchboard.is_mine(tidier) {
+                true => {
+                    let step = Retention {
+                        step: pace.step(),
+                        ..retention.clone()
+                    };
+                    match tidy(&*store, &clock, step, &mut pace).await {
+                        Some(pause) => pause,
+                        None => return,
+                    }
                 }
+                false => UNTIL_MINE,
             };
             let stopping = stopped.wait_for(|stopping| *stopping);
             if timeout(pause, stopping).await.is_ok() {
@@ -62,6 +56,30 @@ pub fn start(
             }
         }
     })
+}
+
+/// Takes one step, and says how long to leave the store alone after it. Nothing if it is closed.
+async fn tidy(
+    store: &dyn Store,
+    clock: &Clock,
+    retention: Retention,
+    pace: &mut Pace,
+) -> Option<Duration> {
+    let began = Instant::now();
+    match store.tidy(clock.wall(), retention).await {
+        Ok(tidied) => Some(pace.after(Stepped {
+            took: began.elapsed(),
+            removed: tidied.events + tidied.payloads + tidied.attempts > 0,
+            more: tidied.more,
+        })),
+        Err(StoreError::Closed) => None,
+        Err(error) => {
+            let pause = pace.after_failure();
+            let again_ms = pause.as_millis() as u64;
+            tracing::warn!(%error, again_ms, "what is old could not be removed; it is tried again");
+            Some(pause)
+        }
+    }
 }
 
 /// What sealing anew came to, in endpoints.

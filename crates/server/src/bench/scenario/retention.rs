@@ -1,0 +1,314 @@
+//! Removing what is old while as much as possible is delivered: what that costs, and whether the file stops growing.
+//!
+//! Many events are delivered and stored. Then their tenant keeps things for a second only, and all of them are to go, while
+//! as many more are sent as the server takes, which are to go a second later too. When the last of the first is gone, rounds
+//! follow in which as much comes in as goes. The speed before and after all that, with nothing to remove, is what the
+//! speed while removing is held against.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::unlimited;
+use super::versus::EVENT_TYPE;
+use crate::bench::api::Api;
+use crate::bench::failure::Failure;
+use crate::bench::figures::ratio;
+use crate::bench::ledger::Ledger;
+use crate::bench::producer::Load;
+use crate::bench::progress::Progress;
+use crate::bench::report::{Outcome, bytes, number, row, spread};
+use crate::bench::settings::Settings;
+use crate::bench::stage::Stage;
+use crate::picture::words;
+
+/// How many are removed, unless told otherwise.
+const STORED: usize = 1_000_000;
+/// One piece of what is sent is so small a part of that.
+const PIECES: usize = 20;
+/// So many pieces are sent while what is stored goes, at most.
+const MAX_PIECES: usize = 60;
+/// So many rounds follow in which as much comes in as goes.
+const ROUNDS: usize = 5;
+/// How long things are kept while nothing is to go, and while everything is.
+const LONG: &str = "30d";
+const SHORT: &str = "1s";
+/// What goes before, uncounted: connections open, caches fill.
+const MAX_WARM_UP: usize = 2_000;
+/// How long it may take until what was sent last is gone.
+const MAX_GOING: Duration = Duration::from_secs(300);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The target: what the speed may lose while something is removed, in hundredths.
+const MAX_LOSS: f64 = 10.0;
+
+/// What was measured over some events.
+struct Measured {
+    events: Range<usize>,
+    per_second: Option<f64>,
+}
+
+/// How large the file and its log were.
+#[derive(Clone, Copy)]
+struct Size {
+    file: u64,
+    log: u64,
+}
+
+/// Sends, and counts what was sent.
+struct Sender<'a> {
+    settings: &'a Settings,
+    stage: Stage,
+    sent: usize,
+    piece: usize,
+}
+
+/// Plays it.
+pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+    let stored = settings.events.unwrap_or(STORED);
+    let piece = (stored / PIECES).max(1);
+    let total = stored + piece * (MAX_PIECES + ROUNDS + 8);
+    let ledger = Arc::new(Ledger::new(1, total));
+    let stage = Stage::server(settings, ledger, |_, url| unlimited(settings, url)).await?;
+    let mut sender = Sender {
+        settings,
+        stage,
+        sent: 0,
+        piece,
+    };
+    sender.spoil_the_day().await?;
+    sender.send(stored, "storing").await?;
+    sender = sender.keep_for(LONG).await?;
+    let before = sender.measure("before").await?;
+    let full = sender.size();
+    let last = sender.newest().await?;
+
+    sender = sender.keep_for(SHORT).await?;
+    let began = Instant::now();
+    let from = sender.sent;
+    let mut sizes = Vec::new();
+    let mut pieces = 0;
+    while pieces < MAX_PIECES && sender.is_there(&last).await? {
+        sender.send(piece, "while removing").await?;
+        sizes.extend(sender.size());
+        pieces += 1;
+    }
+    let during = sender.over(from..sender.sent);
+    sender.await_going_of(&last).await?;
+    let removed_within = began.elapsed();
+    let mut rounds = Vec::new();
+    for nth in 1..=ROUNDS {
+        let what = format!("as much in as out, round {nth} of {ROUNDS}");
+        sender.send(piece, &what).await?;
+        let last = sender.newest().await?;
+        sender.await_going_of(&last).await?;
+        rounds.extend(sender.size());
+    }
+    sender = sender.keep_for(LONG).await?;
+    let after = sender.measure("after").await?;
+    sender.stage.check(0..1, 0..sender.sent).await?;
+    Ok(Told {
+        stored,
+        before,
+        during,
+        after,
+        removed_within,
+        full,
+        sizes,
+        rounds,
+    }
+    .outcome(&sender))
+}
+
+impl Sender<'_> {
+    fn tenant(&self) -> String {
+        format!("/v1/tenants/{}", self.stage.intake.tenant)
+    }
+
+    async fn api(&self) -> Result<Api, Failure> {
+        self.stage.api().await
+    }
+
+    /// On PostgreSQL a large day goes as a whole once it is over, which costs nothing. Here it is to be removed row by
+    /// row: somebody else keeps something of it for longer.
+    async fn spoil_the_day(&mut self) -> Result<(), Failure> {
+        let mut api = self.api().await?;
+        let patient = json!({"id": "patient", "name": "Patient"});
+        api.post("/v1/tenants", Some(&patient)).await?;
+        let event = json!({"type": EVENT_TYPE, "payload": {}});
+        api.post("/v1/tenants/patient/events", Some(&event)).await?;
+        Ok(())
+    }
+
+    /// From now on things are kept for so long. The server starts anew, so that it looks at once, and gets warm.
+    async fn keep_for(mut self, kept_for: &str) -> Result<Self, Failure> {
+        let mut api = self.api().await?;
+        let limits = json!({"limits": {"retention": kept_for}});
+        api.patch(&self.tenant(), &limits).await?;
+        (self.stage, _, _) = self.stage.restart().await?;
+        self.send(self.piece.min(MAX_WARM_UP), "warming up").await?;
+        Ok(self)
+    }
+
+    /// Sends so many, and waits until all have arrived.
+    async fn send(&mut self, count: usize, what: &str) -> Result<Range<usize>, Failure> {
+        let events = self.sent..self.sent + count;
+        let progress = Progress::new(what, events.end as u64);
+        let load = Load {
+            events: events.clone(),
+            per_second: None,
+            connections: self.settings.connections,
+            payload_bytes: self.settings.payload_bytes,
+            event_type: Load::named(EVENT_TYPE),
+        };
+        self.stage.run(load, 0..1, &progress).await?;
+        self.sent = events.end;
+        Ok(events)
+    }
+
+    /// The speed of two pieces with nothing to remove.
+    async fn measure(&mut self, what: &str) -> Result<Measured, Failure> {
+        let events = self.send(2 * self.piece, what).await?;
+        Ok(self.over(events))
+    }
+
+    fn over(&self, events: Range<usize>) -> Measured {
+        Measured {
+            per_second: self.stage.ledger.deliveries_per_second(events.clone()),
+            events,
+        }
+    }
+
+    /// The event that came last.
+    async fn newest(&self) -> Result<String, Failure> {
+        let path = format!("{}/events?limit=1", self.tenant());
+        let listed = self.api().await?.get(&path).await?;
+        let id = listed["data"][0]["id"].as_str();
+        Ok(id.unwrap_or_default().to_owned())
+    }
+
+    /// Whether an event is still there.
+    async fn is_there(&self, event: &str) -> Result<bool, Failure> {
+        let path = format!("{}/events/{event}", self.tenant());
+        match self.api().await?.get(&path).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refused { status: 404, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Waits until an event is gone, and so everything that came before it.
+    async fn await_going_of(&self, event: &str) -> Result<(), Failure> {
+        let asked_at = Instant::now();
+        while !event.is_empty() && self.is_there(event).await? {
+            if asked_at.elapsed() > MAX_GOING {
+                return Err(Failure::Stalled {
+                    what: "the removal of what was sent".to_owned(),
+                    seconds: MAX_GOING.as_secs(),
+                    said: self.stage.subject.last_words(),
+                });
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// How large the file is, if it is one.
+    fn size(&self) -> Option<Size> {
+        let file = self.stage.file(self.settings)?;
+        let log = format!("{}-wal", file.display());
+        let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+        Some(Size {
+            file: length(&file),
+            log: length(Path::new(&log)),
+        })
+    }
+}
+
+/// What is told in the end.
+struct Told {
+    stored: usize,
+    before: Measured,
+    during: Measured,
+    after: Measured,
+    removed_within: Duration,
+    full: Option<Size>,
+    sizes: Vec<Size>,
+    rounds: Vec<Size>,
+}
+
+impl Told {
+    /// The speed while removing, as a share of the middle of the speeds before and after.
+    fn ratio(&self) -> Option<f64> {
+        let quiet = self.before.per_second?.midpoint(self.after.per_second?);
+        ratio(self.during.per_second?, quiet)
+    }
+
+    fn outcome(self, sender: &Sender<'_>) -> Outcome {
+        let line = |name: &str, measured: &Measured| {
+            let latency = sender.stage.ledger.accept_latency(measured.events.clone());
+            row(&[
+                name,
+                &words::count(measured.events.len() as u64),
+                &number(measured.per_second),
+                &spread(latency),
+            ])
+        };
+        let size = |size: &Size| json!({"file_bytes": size.file, "log_bytes": size.log});
+        let stored = words::count(self.stored as u64);
+        let ratio = self.ratio();
+        let mut notes = vec![format!(
+            "All {stored} were gone after {:.0} s. While they went, deliveries came to {} of the speed with nothing to \
+             remove, the middle of before and after (target: a loss under {MAX_LOSS:.0} %).",
+            self.removed_within.as_secs_f64(),
+            number(ratio),
+        )];
+        notes.extend(self.full.map(|full| {
+            let told = |sizes: &[Size]| {
+                let each = sizes.iter().map(|size| bytes(Some(size.file as f64)));
+                each.collect::<Vec<_>>().join(", ")
+            };
+            let log = self.sizes.iter().chain(&self.rounds).map(|size| size.log);
+            format!(
+                "The file held {} when all were stored. After each piece while they went: {}. After each round of as much in \
+                 as out: {}. Its log was {} at most.",
+                bytes(Some(full.file as f64)),
+                told(&self.sizes),
+                told(&self.rounds),
+                bytes(Some(log.max().unwrap_or(0) as f64)),
+            )
+        }));
+        let measured = |measured: &Measured| json!({"events": measured.events.len(), "deliveries_per_second": measured.per_second});
+        Outcome {
+            name: "retention",
+            setting: format!(
+                "{stored} finished deliveries of {} bytes are removed while others are made as fast as {} connections are answered",
+                sender.settings.payload_bytes, sender.settings.connections,
+            ),
+            table: vec![
+                row(&["", "events", "deliveries/s", "accept p50 / p99, ms"]),
+                line("before", &self.before),
+                line("while they are removed", &self.during),
+                line("after", &self.after),
+            ],
+            notes,
+            document: json!({
+                "removed": self.stored,
+                "removed_within_ms": self.removed_within.as_millis() as u64,
+                "before": measured(&self.before),
+                "while_removing": measured(&self.during),
+                "after": measured(&self.after),
+                "ratio": ratio,
+                "full": self.full.as_ref().map(size),
+                "sizes_while_removing": self.sizes.iter().map(size).collect::<Vec<Value>>(),
+                "sizes_of_rounds": self.rounds.iter().map(size).collect::<Vec<Value>>(),
+                "targets": {"loss": MAX_LOSS / 100.0},
+            }),
+        }
+    }
+}

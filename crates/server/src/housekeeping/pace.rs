@@ -1,0 +1,223 @@
+//! How fast what is old is removed.
+//!
+//! Removing shares the store with delivering, and gives way to it: of any stretch of time it takes a small part, more if
+//! it has been at it for long, since then as much comes in as goes, and a file that grows is worse than a store that is a
+//! little slower. A step is as large as can be done in a few milliseconds: others wait for it. Nothing here waits or looks
+//! at a clock.
+
+use std::time::Duration;
+
+/// How many events the first step looks at.
+const FIRST_STEP: usize = 500;
+/// The fewest and the most.
+const SMALLEST_STEP: usize = 50;
+const LARGEST_STEP: usize = 4_000;
+/// How long a step should take.
+const STEP_TIME: Duration = Duration::from_millis(5);
+/// What part of the time removing takes, in hundredths, once it has gone on for so long without a break.
+const SHARES: [(Duration, u32); 3] = [
+    (Duration::ZERO, 5),
+    (Duration::from_secs(10), 10),
+    (Duration::from_secs(120), 20),
+];
+/// How long between two rounds, at least and at most.
+const SHORTEST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(60);
+/// How soon what failed is tried again: at first, and after it has failed many times.
+const SHORTEST_RETREAT: Duration = Duration::from_secs(1);
+const LONGEST_RETREAT: Duration = Duration::from_secs(60);
+
+/// What came of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stepped {
+    /// How long it took, with the wait for its turn.
+    pub(super) took: Duration,
+    /// Whether it removed anything.
+    pub(super) removed: bool,
+    /// There may be more to do at once.
+    pub(super) more: bool,
+}
+
+/// How fast to go on.
+#[derive(Debug)]
+pub(super) struct Pace {
+    step: usize,
+    /// How long steps have been removing something without a break.
+    removing_for: Duration,
+    /// How long this round has taken, and whether anything went.
+    round: Duration,
+    removed: bool,
+    rest: Duration,
+    retreat: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            step: FIRST_STEP,
+            removing_for: Duration::ZERO,
+            round: Duration::ZERO,
+            removed: false,
+            rest: SHORTEST_REST,
+            retreat: SHORTEST_RETREAT,
+        }
+    }
+}
+
+impl Pace {
+    /// How many events the next step looks at.
+    pub(super) fn step(&self) -> usize {
+        self.step
+    }
+
+    /// How long to leave the store alone after a step.
+    pub(super) fn after(&mut self, stepped: Stepped) -> Duration {
+        self.retreat = SHORTEST_RETREAT;
+        let pause = pause(stepped.took, self.share());
+        let passed = stepped.took + pause;
+        self.removed |= stepped.removed;
+        self.round += passed;
+        if stepped.removed {
+            self.removing_for += passed;
+        } else {
+            self.removing_for = self.removing_for.saturating_sub(passed);
+        }
+        if !stepped.more {
+            return self.end_round();
+        }
+        self.fit(stepped.took);
+        pause
+    }
+
+    /// How long to wait after a step that failed.
+    pub(super) fn after_failure(&mut self) -> Duration {
+        let retreat = self.retreat;
+        self.retreat = (2 * retreat).min(LONGEST_RETREAT);
+        self.step = SMALLEST_STEP.max(self.step / 2);
+        retreat
+    }
+
+    /// The next round looks at everything again. If this one removed something there will soon be more, so it begins
+    /// after as long as this one took; otherwise later and later.
+    fn end_round(&mut self) -> Duration {
+        self.rest = match std::mem::take(&mut self.removed) {
+            true => SHORTEST_REST,
+            false => (2 * self.rest).min(LONGEST_REST),
+        };
+        let round = std::mem::take(&mut self.round);
+        if round < self.rest {
+            self.removing_for = Duration::ZERO;
+        }
+        self.rest.max(round).min(LONGEST_REST)
+    }
+
+    fn share(&self) -> u32 {
+        let reached = SHARES
+            .iter()
+            .rev()
+            .find(|(after, _)| self.removing_for >= *after);
+        reached.map_or(SHARES[0].1, |(_, share)| *share)
+    }
+
+    /// Makes steps larger or smaller, so that one takes about as long as it should.
+    fn fit(&mut self, took: Duration) {
+        if took > 2 * STEP_TIME {
+            self.step /= 2;
+        } else if took < STEP_TIME / 2 {
+            self.step += self.step / 4;
+        }
+        self.step = self.step.clamp(SMALLEST_STEP, LARGEST_STEP);
+    }
+}
+
+/// The pause that leaves all but a share of the time to others.
+fn pause(took: Duration, share: u32) -> Duration {
+    took * (100 - share) / share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stepped(took_ms: u64, removed: bool, more: bool) -> Stepped {
+        Stepped {
+            took: Duration::from_millis(took_ms),
+            removed,
+            more,
+        }
+    }
+
+    /// Goes on removing for so long, and says what part of the last minute it took.
+    fn share_after(pace: &mut Pace, secs: u64) -> f64 {
+        let (mut passed, mut busy, mut whole) = (Duration::ZERO, 0.0, 0.0);
+        while passed < Duration::from_secs(secs) {
+            let took = Duration::from_millis(5);
+            let pause = pace.after(stepped(5, true, true));
+            passed += took + pause;
+            if passed + Duration::from_secs(60) > Duration::from_secs(secs) {
+                busy += took.as_secs_f64();
+                whole += (took + pause).as_secs_f64();
+            }
+        }
+        busy / whole
+    }
+
+    #[test]
+    fn it_takes_a_small_part_of_the_time_and_more_only_if_it_must() {
+        let near = |share: f64, wanted: f64| assert!((share - wanted).abs() < 0.005, "{share}");
+        near(share_after(&mut Pace::default(), 9), 0.05);
+        near(share_after(&mut Pace::default(), 100), 0.10);
+        near(share_after(&mut Pace::default(), 600), 0.20);
+    }
+
+    #[test]
+    fn a_slow_step_earns_a_long_pause_and_makes_the_next_smaller() {
+        let mut pace = Pace::default();
+        let quick = pace.after(stepped(5, true, true));
+        let slow = pace.after(stepped(200, true, true));
+        assert_eq!(quick, Duration::from_millis(95));
+        assert_eq!(slow, Duration::from_millis(3_800));
+        assert_eq!(pace.step(), FIRST_STEP / 2);
+        for _ in 0..20 {
+            pace.after(stepped(200, true, true));
+        }
+        assert_eq!(pace.step(), SMALLEST_STEP);
+        for _ in 0..40 {
+            pace.after(stepped(1, true, true));
+        }
+        assert_eq!(pace.step(), LARGEST_STEP);
+    }
+
+    #[test]
+    fn rounds_that_find_nothing_come_more_and_more_seldom() {
+        let mut pace = Pace::default();
+        let idle: Vec<u64> = (0..12)
+            .map(|_| pace.after(stepped(1, false, false)).as_secs())
+            .collect();
+        assert_eq!(idle[..4], [2, 4, 8, 16]);
+        assert_eq!(idle[11], LONGEST_REST.as_secs());
+        // What went will soon be followed by more.
+        assert_eq!(pace.after(stepped(1, true, false)), SHORTEST_REST);
+        assert_eq!(pace.after(stepped(1, false, false)), 2 * SHORTEST_REST);
+    }
+
+    #[test]
+    fn a_long_round_is_followed_by_a_rest_as_long() {
+        let mut pace = Pace::default();
+        let mut round = Duration::ZERO;
+        for _ in 0..100 {
+            round += Duration::from_millis(5) + pace.after(stepped(5, false, true));
+        }
+        let rest = pace.after(stepped(5, true, false));
+        assert!(rest >= round && rest < round + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_soon_and_then_less_often() {
+        let mut pace = Pace::default();
+        let waits: Vec<u64> = (0..8).map(|_| pace.after_failure().as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        pace.after(stepped(1, false, true));
+        assert_eq!(pace.after_failure(), SHORTEST_RETREAT);
+    }
+}

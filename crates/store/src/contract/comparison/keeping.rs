@@ -1,0 +1,55 @@
+//! How long things are kept, and removing what is old.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::time::{Span, Timestamp};
+
+use super::operation::PLANS;
+use super::side::Side;
+use crate::{Limits, Retention, Tidied};
+
+/// Rounds of tidying that certainly look at everything.
+const TIDY_ROUNDS: usize = 3;
+
+impl Side<'_> {
+    /// Tidies until everything has been looked at.
+    pub(super) async fn tidy(&self, now: Timestamp, retention: &Retention) -> String {
+        let (mut removed, mut payloads) = (0, 0);
+        for _ in 0..TIDY_ROUNDS {
+            loop {
+                let tidied = self.store.tidy(now, retention.clone()).await;
+                let tidied: Tidied = tidied.expect("it tidies");
+                let acted_on = tidied.events + tidied.payloads;
+                assert!(acted_on <= retention.step, "a step too far");
+                removed += tidied.events;
+                payloads += tidied.payloads;
+                if !tidied.more {
+                    break;
+                }
+            }
+        }
+        format!("{removed} removed, {payloads} emptied")
+    }
+}
+
+/// Limits that say how long, in hours.
+pub(super) fn kept_for(
+    deliveries: Option<u64>,
+    payloads: Option<u64>,
+    attempts: Option<u64>,
+) -> Limits {
+    Limits {
+        retention: deliveries.map(Span::from_hours),
+        payload_retention: payloads.map(Span::from_hours),
+        attempt_retention: attempts.map(Span::from_hours),
+        ..Limits::default()
+    }
+}
+
+/// What the plans say.
+pub(super) fn plans() -> BTreeMap<String, Limits> {
+    let small = kept_for(Some(18), Some(6), None);
+    let large = kept_for(Some(100), None, Some(30));
+    let limits = PLANS.iter().zip([small, large]);
+    limits.map(|(name, it)| ((*name).to_owned(), it)).collect()
+}

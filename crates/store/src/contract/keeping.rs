@@ -1,0 +1,379 @@
+//! Payloads, attempts and deliveries age apart.
+
+use std::sync::Arc;
+
+use posthaste_core::delivery::Status;
+use posthaste_core::id::{DeliveryId, EventId};
+use posthaste_core::time::Span;
+
+use super::Harness;
+use super::given::{DAY, HOUR, World, at, event, id, keyed, tenant};
+use super::replaying;
+use crate::{
+    EventFilter, Ingest, Limits, Replaced, ReplayStatus, Retention, Retried, StoredEvent, Tenant,
+    Tidied, Written,
+};
+
+const EVER: u64 = 1_000 * DAY;
+
+/// Payloads for one day, attempts for two, the rest for three.
+fn apart() -> Retention {
+    Retention {
+        payloads: Some(Span::from_days(1)),
+        attempts: Some(Span::from_days(2)),
+        ..Retention::all(Span::from_days(3), 4)
+    }
+}
+
+fn went(events: usize, payloads: usize) -> (usize, usize) {
+    (events, payloads)
+}
+
+fn counted(tidied: Tidied) -> (usize, usize) {
+    (tidied.events, tidied.payloads)
+}
+
+async fn stored(world: &World<'_>, event: EventId) -> StoredEvent {
+    let found = world.store.event(id("acme"), event).await;
+    found.expect("it reads").expect("it is there")
+}
+
+/// When a delivery ended: an attempt takes its time.
+async fn end(world: &World<'_>, delivery: DeliveryId) -> u64 {
+    let ended_at = world.delivery(delivery).await.state().ended_at();
+    ended_at.expect("it has ended").0 - at(0).0
+}
+
+async fn numbers(world: &World<'_>, delivery: DeliveryId) -> Vec<u32> {
+    let (_, attempts) = world.find(delivery).await;
+    attempts.iter().map(|attempt| attempt.number).collect()
+}
+
+pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let accepted = world.accept(at(0), event("acme", "a.b")).await;
+    let sent = accepted.deliveries[0].id;
+    world.stumble(sent, at(1)).await;
+    world.stumble(sent, at(2)).await;
+    world.fail(sent, at(HOUR)).await;
+    let before = stored(&world, accepted.id).await;
+    let (delivery, attempts) = world.find(sent).await;
+    assert_eq!((before.payload_removed_at, attempts.len()), (None, 3));
+
+    let ended = end(&world, sent).await;
+    let a_day = ended + DAY;
+    let early = world.tidy_as(at(a_day - 1), &apart()).await;
+    assert_eq!(early, Tidied::default(), "a moment too early");
+    assert_eq!(
+        counted(world.tidy_as(at(a_day), &apart()).await),
+        went(0, 1)
+    );
+    // All that is known of it stays, and so does all that became of it.
+    let emptied = stored(&world, accepted.id).await;
+    assert_eq!(emptied.payload_removed_at, Some(at(a_day)));
+    assert_eq!(emptied.content.payload.len(), 0);
+    assert_eq!(emptied.content.event_type, before.content.event_type);
+    assert_eq!(emptied.content.content_type, before.content.content_type);
+    assert_eq!(emptied.event, before.event);
+    assert_eq!(
+        world.events("acme", EventFilter::default()).await,
+        [emptied]
+    );
+    assert_eq!(world.store.content(accepted.id).await, Ok(None));
+    assert_eq!(world.find(sent).await, (delivery.clone(), attempts.clone()));
+    // It is gone once and for all, and says since when.
+    assert_eq!(
+        counted(world.tidy_as(at(a_day + HOUR), &apart()).await),
+        went(0, 0)
+    );
+    let world = world.reopened().await;
+    let emptied = stored(&world, accepted.id).await;
+    assert_eq!(emptied.payload_removed_at, Some(at(a_day)));
+
+    let two_days = ended + 2 * DAY;
+    assert_eq!(world.tidy_as(at(two_days - 1), &apart()).await.attempts, 0);
+    assert_eq!(world.tidy_as(at(two_days), &apart()).await.attempts, 1);
+    // The last is part of its delivery.
+    assert_eq!(world.find(sent).await, (delivery, attempts[2..].to_vec()));
+    assert_eq!(
+        world.tidy_as(at(two_days), &apart()).await,
+        Tidied::default()
+    );
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 1);
+
+    assert_eq!(
+        counted(world.tidy_as(at(ended + 3 * DAY), &apart()).await),
+        went(1, 0)
+    );
+    assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
+    assert_eq!(world.store.delivery(id("acme"), sent).await, Ok(None));
+    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
+}
+
+pub(super) async fn what_is_unfinished_stays_complete(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    world.add_endpoint(2).await;
+    let accepted = world.accept(at(0), event("acme", "a.b")).await;
+    let (ended, waits) = (accepted.deliveries[0].id, accepted.deliveries[1].id);
+    for delivery in [ended, waits] {
+        world.stumble(delivery, at(1)).await;
+        world.stumble(delivery, at(2)).await;
+    }
+    world.succeed(ended, at(3)).await;
+    let content = world.store.content(accepted.id).await;
+    let tidied = world.tidy_as(at(EVER), &apart()).await;
+    // Attempts hang on their own delivery, and the one has ended.
+    assert_eq!((counted(tidied), tidied.attempts), (went(0, 0), 1));
+    assert_eq!(world.store.content(accepted.id).await, content);
+    assert_eq!(numbers(&world, ended).await, [3]);
+    assert_eq!(numbers(&world, waits).await, [1, 2]);
+    // Once it has ended too, everything has its time from then on.
+    world.succeed(waits, at(EVER)).await;
+    let last = end(&world, waits).await;
+    assert_eq!(world.tidy_as(at(EVER), &apart()).await, Tidied::default());
+    let tidied = world.tidy_as(at(last + DAY), &apart()).await;
+    assert_eq!((counted(tidied), tidied.attempts), (went(0, 1), 0));
+    assert_eq!(
+        counted(world.tidy_as(at(last + 3 * DAY), &apart()).await),
+        went(1, 0)
+    );
+}
+
+pub(super) async fn what_nobody_wanted_is_emptied_too(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let accepted = world.accept(at(0), event("acme", "a.b")).await;
+    assert_eq!(
+        counted(world.tidy_as(at(DAY - 1), &apart()).await),
+        went(0, 0)
+    );
+    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
+    let emptied = stored(&world, accepted.id).await;
+    assert_eq!(emptied.payload_removed_at, Some(at(DAY)));
+}
+
+pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let accepted = world.accept(at(0), event("acme", "a.b")).await;
+    let sent = accepted.deliveries[0].id;
+    world.stumble(sent, at(1)).await;
+    world.fail(sent, at(2)).await;
+    let content = world.store.content(accepted.id).await;
+    let retried = world.store.retry(at(HOUR), id("acme"), sent).await;
+    assert!(
+        matches!(retried, Ok(Retried::Replayed { .. })),
+        "{retried:?}"
+    );
+    // It waits, however long ago it had ended.
+    assert_eq!(world.tidy_as(at(EVER), &apart()).await, Tidied::default());
+    assert_eq!(world.store.content(accepted.id).await, content);
+    assert_eq!(numbers(&world, sent).await, [1, 2]);
+    // Its time counts from its last end.
+    world.succeed(sent, at(EVER)).await;
+    let last = end(&world, sent).await;
+    assert_eq!(numbers(&world, sent).await, [1, 2, 3]);
+    assert_eq!(
+        world.tidy_as(at(last + DAY - 1), &apart()).await,
+        Tidied::default()
+    );
+    assert_eq!(
+        counted(world.tidy_as(at(last + DAY), &apart()).await),
+        went(0, 1)
+    );
+    assert_eq!(
+        world.tidy_as(at(last + 2 * DAY), &apart()).await.attempts,
+        1
+    );
+    assert_eq!(numbers(&world, sent).await, [3]);
+}
+
+/// Attempts that come after some were removed are counted on from there.
+pub(super) async fn attempts_go_on_where_they_were(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = world.send(at(0), "a.b").await;
+    world.stumble(sent, at(1)).await;
+    world.stumble(sent, at(2)).await;
+    assert_eq!(world.cancel(sent, at(3)).await, Written::Applied);
+    let brief = Retention {
+        attempts: Some(Span::from_days(1)),
+        ..Retention::all(Span::from_days(9), 4)
+    };
+    assert_eq!(world.tidy_as(at(2 * DAY), &brief).await.attempts, 1);
+    assert_eq!(numbers(&world, sent).await, [2]);
+    world
+        .store
+        .retry(at(2 * DAY), id("acme"), sent)
+        .await
+        .unwrap();
+    assert_eq!(numbers(&world, sent).await, [2]);
+    world.stumble(sent, at(2 * DAY)).await;
+    assert_eq!(numbers(&world, sent).await, [2, 3]);
+    world.succeed(sent, at(2 * DAY + 1)).await;
+    assert_eq!(numbers(&world, sent).await, [2, 3, 4]);
+    assert_eq!(world.tidy_as(at(4 * DAY), &brief).await.attempts, 1);
+    assert_eq!(numbers(&world, sent).await, [4]);
+    assert_eq!(world.delivery(sent).await.facts().attempts, 4);
+}
+
+pub(super) async fn what_is_gone_cannot_be_sent_again(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let gone = world.send(at(0), "a.b").await;
+    world.fail(gone, at(1)).await;
+    let there = world.send(at(DAY), "a.b").await;
+    world.fail(there, at(DAY)).await;
+    let replay = replaying::failed(&world, at(DAY)).await;
+    assert_eq!((replay.total, replay.skipped), (2, 0));
+    assert_eq!(
+        counted(world.tidy_as(at(DAY + HOUR), &apart()).await),
+        went(0, 1)
+    );
+    let retried = world.store.retry(at(DAY + HOUR), id("acme"), gone).await;
+    assert_eq!(retried, Ok(Retried::PayloadGone));
+    assert_eq!(world.status(gone).await, Status::Failed);
+    // A replay passes it over and says so, whether it had begun or not.
+    let late = replaying::failed(&world, at(DAY + HOUR)).await;
+    let step = world.store.step_replay(at(DAY + HOUR), replay.id, 9).await;
+    let step = step.expect("it steps").expect("it is there");
+    assert_eq!((step.replay.replayed, step.replay.skipped), (2, 1));
+    assert_eq!(step.replay.status, ReplayStatus::Done);
+    assert_eq!(step.endpoints.len(), 1);
+    let step = world.store.step_replay(at(DAY + HOUR), late.id, 9).await;
+    let step = step.expect("it steps").expect("it is there");
+    assert_eq!((step.replay.replayed, step.replay.skipped), (2, 2));
+    assert_eq!(step.endpoints.len(), 0);
+    let read = world.store.replay(id("acme"), late.id).await;
+    assert_eq!(read, Ok(Some(step.replay)));
+    assert_eq!(world.status(gone).await, Status::Failed);
+    assert_eq!(world.status(there).await, Status::Pending);
+    let missed = world.add_endpoint(2).await;
+    let missed = replaying::missed_by(&world, at(DAY + HOUR), missed).await;
+    let step = world.store.step_replay(at(DAY + HOUR), missed.id, 9).await;
+    let step = step.expect("it steps").expect("it is there");
+    assert_eq!((step.replay.replayed, step.replay.skipped), (2, 1));
+}
+
+pub(super) async fn a_key_outlives_what_it_stood_for(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let first = world.accept(at(0), keyed("acme", "k", "content")).await;
+    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
+    let again = vec![keyed("acme", "k", "content")];
+    let again = world.accept_all(at(DAY), again).await;
+    assert!(!again[0].fresh);
+    assert_eq!(again[0].event, first);
+    let other = vec![keyed("acme", "k", "other")];
+    let other = world.store.accept(at(DAY), other).await;
+    assert_eq!(other, Ok(Ingest::Conflict(vec![0])));
+    // With the event it goes.
+    assert_eq!(
+        counted(world.tidy_as(at(3 * DAY), &apart()).await),
+        went(1, 0)
+    );
+    let fresh = vec![keyed("acme", "k", "other")];
+    assert!(world.accept_all(at(3 * DAY), fresh).await[0].fresh);
+}
+
+pub(super) async fn a_tenants_own_time_comes_before_its_plans(harness: &dyn Harness) {
+    let world = World::open(harness);
+    let days = |days| Some(Span::from_days(days));
+    let quick = Limits {
+        retention: days(2),
+        payload_retention: days(1),
+        ..Limits::default()
+    };
+    let retention = Retention {
+        plans: Arc::new([("quick".to_owned(), quick)].into()),
+        payloads: days(5),
+        ..Retention::all(Span::from_days(7), 3)
+    };
+    let own = Limits {
+        payload_retention: days(3),
+        ..Limits::default()
+    };
+    for (name, plan, limits) in [
+        ("usual", None, Limits::default()),
+        ("planned", Some("quick"), Limits::default()),
+        ("own", None, own),
+        ("both", Some("quick"), own),
+        ("lost", Some("a plan that is gone"), Limits::default()),
+    ] {
+        let made = Tenant {
+            plan: plan.map(str::to_owned),
+            limits,
+            ..tenant(name)
+        };
+        world.store.create_tenant(at(0), made).await.unwrap();
+        world.accept(at(0), event(name, "a.b")).await;
+    }
+    let mut seen = Vec::new();
+    for day in 1..=7 {
+        world.tidy_as(at(day * DAY), &retention).await;
+        let mut line = String::new();
+        for name in ["usual", "planned", "own", "both", "lost"] {
+            let events = world.events(name, EventFilter::default()).await;
+            line.push(match events.first() {
+                None => ' ',
+                Some(event) if event.payload_removed_at.is_some() => '-',
+                Some(_) => '+',
+            });
+        }
+        seen.push(line);
+    }
+    // Nothing outlives its event: with a plan that keeps events for two days, three for payloads are two.
+    assert_eq!(
+        seen,
+        [
+            "+-+++", "+ + +", "+ - +", "+ - +", "- - -", "- - -", "     "
+        ]
+    );
+}
+
+/// Who keeps longer from now on keeps what is still there; who keeps shorter need not wait for what was agreed before.
+pub(super) async fn a_change_of_mind_counts_at_once(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let accepted = world.accept(at(0), event("acme", "a.b")).await;
+    assert_eq!(world.tidy_as(at(HOUR), &apart()).await, Tidied::default());
+    let keep = async |revision: u64, hours: u64| {
+        let limits = Limits {
+            payload_retention: Some(Span::from_hours(hours)),
+            ..Limits::default()
+        };
+        let changed = Tenant {
+            limits,
+            revision,
+            ..tenant("acme")
+        };
+        let replaced = world.store.replace_tenant(at(HOUR), changed).await;
+        assert_eq!(replaced, Ok(Replaced::Done));
+    };
+    keep(0, 48).await;
+    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 0));
+    keep(1, 2).await;
+    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
+    // And so does a change of the server's mind.
+    let brief = Retention::all(Span::from_hours(1), 4);
+    assert_eq!(counted(world.tidy_as(at(DAY), &brief).await), went(1, 0));
+    assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
+    // What is left of a tenant that is gone is kept as the server says.
+    world.accept(at(DAY), event("acme", "a.b")).await;
+    assert_eq!(
+        counted(world.tidy_as(at(DAY + HOUR), &apart()).await),
+        went(0, 0)
+    );
+    world
+        .store
+        .delete_tenant(at(DAY + HOUR), id("acme"))
+        .await
+        .unwrap();
+    assert_eq!(
+        counted(world.tidy_as(at(DAY + 2 * HOUR), &apart()).await),
+        went(0, 0)
+    );
+    assert_eq!(
+        counted(world.tidy_as(at(2 * DAY), &apart()).await),
+        went(0, 1)
+    );
+}

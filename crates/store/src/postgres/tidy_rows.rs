@@ -1,0 +1,191 @@
+//! Taking events out row by row, with everything that hangs on them.
+
+use posthaste_core::id::{DeliveryId, moment_of};
+use posthaste_core::time::Timestamp;
+use rustc_hash::FxHashSet;
+
+use super::columns::{Id, ms};
+use super::fault::Fault;
+use super::link::Link;
+use super::scene::Scene;
+use super::schema::meta;
+use super::tidy::Old;
+
+/// Names the deliveries that were added to some events later.
+pub(super) async fn name_added(link: &Link, events: &mut [Old], of: &[Id]) -> Result<(), Fault> {
+    if of.is_empty() {
+        return Ok(());
+    }
+    let rows = link
+        .query(
+            "SELECT event_id, delivery_id FROM added WHERE event_id = ANY($1)",
+            &[&of],
+        )
+        .await?;
+    for row in &rows {
+        let (event, delivery): (Id, Id) = (row.get(0), row.get(1));
+        if let Ok(place) = events.binary_search_by_key(&event, |event| event.id)
+            && !events[place].deliveries.contains(&delivery)
+        {
+            events[place].deliveries.push(delivery);
+        }
+    }
+    Ok(())
+}
+
+/// Deliveries of some events, and the range they lie in.
+pub(super) struct Among {
+    pub(super) ids: Vec<Id>,
+    pub(super) first: Id,
+    pub(super) last: Id,
+}
+
+impl Among {
+    /// Those of these events; nothing if there are none.
+    pub(super) fn of<'a>(events: impl IntoIterator<Item = &'a Old>) -> Option<Among> {
+        let mut ids: Vec<Id> = events
+            .into_iter()
+            .flat_map(|event| event.deliveries.iter().copied())
+            .collect();
+        ids.sort_unstable();
+        Some(Among {
+            first: *ids.first()?,
+            last: *ids.last()?,
+            ids,
+        })
+    }
+}
+
+/// Keeps others from changing events and what has ended of them until the commit. What is gone already is
+/// dropped from the list.
+pub(super) async fn hold(link: &Link, events: &mut Vec<Old>) -> Result<(), Fault> {
+    let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
+        return Ok(());
+    };
+    let rows = link
+        .query(
+            "SELECT id FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
+             ORDER BY id FOR UPDATE",
+            &[&ids, first, last],
+        )
+        .await?;
+    let held: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    events.retain(|event| held.contains(&event.id));
+    if let Some(deliveries) = Among::of(events.iter()) {
+        link.execute(
+            "SELECT 1 FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 ORDER BY id FOR UPDATE",
+            &[&deliveries.ids, &deliveries.first, &deliveries.last],
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// Removes events that nobody else can change.
+pub(super) async fn remove(scene: &mut Scene, events: &[Old]) -> Result<(), Fault> {
+    let Some(last) = events.last() else {
+        return Ok(());
+    };
+    let mut greatest = last.id;
+    if let Some(deliveries) = Among::of(events.iter()) {
+        greatest = greatest.max(deliveries.last);
+        let ids: Vec<DeliveryId> = deliveries.ids.iter().map(|id| DeliveryId(id.0)).collect();
+        remove_deliveries(scene, &ids).await?;
+    }
+    let link = scene.link.clone();
+    let keyed = events
+        .iter()
+        .filter_map(|event| Some((event.tenant_no, event.idempotency_key.as_deref()?, event.id)));
+    let (mut tenants, mut keys, mut of) = (Vec::new(), Vec::new(), Vec::new());
+    for (tenant_no, key, event) in keyed {
+        tenants.push(tenant_no);
+        keys.push(key);
+        of.push(event);
+    }
+    if !keys.is_empty() {
+        link.execute(
+            "DELETE FROM idempotency i USING unnest($1::bigint[], $2::text[], $3::uuid[]) \
+             AS gone (tenant_no, key, event_id) WHERE i.tenant_no = gone.tenant_no \
+             AND i.key = gone.key AND i.event_id = gone.event_id",
+            &[&tenants, &keys, &of],
+        )
+        .await?;
+    }
+    let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
+    link.execute("DELETE FROM added WHERE event_id = ANY($1)", &[&ids])
+        .await?;
+    link.execute(
+        "DELETE FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3",
+        &[&ids, &events[0].id, &last.id],
+    )
+    .await?;
+    remember(&link, greatest).await
+}
+
+/// Empties events that nobody else can change, and says how many.
+pub(super) async fn remove_payloads(
+    link: &Link,
+    now: Timestamp,
+    ids: &[Id],
+) -> Result<usize, Fault> {
+    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
+        return Ok(0);
+    };
+    let emptied = link
+        .execute(
+            "UPDATE events SET payload = '', payload_removed_at = $4 \
+             WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND payload_removed_at IS NULL",
+            &[&ids, first, last, &ms(now)],
+        )
+        .await?;
+    Ok(emptied as usize)
+}
+
+/// Removes the attempts of deliveries that nobody else can change. The last of each lies with its delivery.
+pub(super) async fn remove_attempts(link: &Link, ids: &[Id]) -> Result<(), Fault> {
+    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
+        return Ok(());
+    };
+    link.execute(
+        "DELETE FROM attempts WHERE delivery_id = ANY($1) AND delivery_id >= $2 AND delivery_id <= $3",
+        &[&ids, first, last],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Removes deliveries that have ended, with their attempts, and counts the failed ones off.
+pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> Result<(), Fault> {
+    let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
+    ids.sort_unstable();
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
+        return Ok(());
+    };
+    let link = scene.link.clone();
+    let rows = link
+        .query(
+            "WITH gone AS (DELETE FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
+             RETURNING endpoint_no, status) \
+             SELECT endpoint_no, count(*) FROM gone WHERE status = 3 GROUP BY endpoint_no",
+            &[&ids, first, last],
+        )
+        .await?;
+    for row in &rows {
+        scene
+            .effects
+            .tally
+            .add(row.get(0), 0, -row.get::<_, i64>(1));
+    }
+    remove_attempts(&link, &ids).await
+}
+
+/// No id up to this one is made again.
+pub(super) async fn remember(link: &Link, gone: Id) -> Result<(), Fault> {
+    link.execute(
+        "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
+        &[&meta::LAST_MOMENT, &(moment_of(gone.0) as i64)],
+    )
+    .await?;
+    Ok(())
+}

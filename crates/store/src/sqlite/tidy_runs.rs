@@ -1,0 +1,74 @@
+//! Keys that lie side by side.
+
+use super::keys::Key;
+
+/// A range of keys, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: Key,
+    pub(super) last: Key,
+}
+
+impl Run {
+    /// One key.
+    pub(super) fn of(key: Key) -> Run {
+        Run {
+            first: key,
+            last: key,
+        }
+    }
+
+    /// Whether it holds a key.
+    pub(super) fn holds(self, key: Key) -> bool {
+        self.first <= key && key <= self.last
+    }
+
+    /// Those of some sorted keys that it holds, or its own if it is one of none of them.
+    pub(super) fn keys(self, sorted: &[Key]) -> Vec<Key> {
+        let from = sorted.partition_point(|key| *key < self.first);
+        let within = sorted[from..].iter().copied();
+        let held: Vec<Key> = within.take_while(|key| *key <= self.last).collect();
+        if held.is_empty() {
+            vec![self.first]
+        } else {
+            held
+        }
+    }
+}
+
+/// The longest runs of sorted keys that are all wanted: no key of the list that is not wanted lies in one.
+pub(super) fn runs(sorted: &[Key], wanted: impl Fn(Key) -> bool) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut open = false;
+    for key in sorted {
+        if !wanted(*key) {
+            open = false;
+            continue;
+        }
+        match runs.last_mut() {
+            Some(run) if open => run.last = *key,
+            Some(_) | None => runs.push(Run::of(*key)),
+        }
+        open = true;
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_end_where_something_stays() {
+        let keys = [1, 3, 4, 8, 9, 12];
+        let found = |stays: &[Key]| runs(&keys, |key| !stays.contains(&key));
+        let run = |first, last| Run { first, last };
+        assert_eq!(found(&[]), [run(1, 12)]);
+        assert_eq!(found(&[4]), [run(1, 3), run(8, 12)]);
+        assert_eq!(found(&[1, 12]), [run(3, 9)]);
+        assert_eq!(found(&[3, 8]), [run(1, 1), run(4, 4), run(9, 12)]);
+        assert_eq!(found(&keys), []);
+        assert_eq!(run(3, 8).keys(&keys), [3, 4, 8]);
+        assert_eq!(Run::of(7).keys(&keys), [7]);
+    }
+}

@@ -1,0 +1,161 @@
+//! Where there is nothing to remove yet.
+//!
+//! Removing walks over everything that is stored, in the order of keys. Where a piece of the walk found that nothing in
+//! it can go before some moment, the next walks pass over it until then. So what is kept for a month is looked at a few
+//! times in that month, and not in every round.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::time::{Span, Timestamp};
+
+/// Neighbours are remembered as one if their moments are no further apart than this.
+const CLOSE: Span = Span::from_mins(5);
+/// So many are remembered. Past that everything is looked at again.
+const MAX_STRETCHES: usize = 100_000;
+
+/// Stretches of keys, each from above one key up to and with another, by the first.
+#[derive(Debug)]
+pub(crate) struct Stretches<K> {
+    stretches: BTreeMap<K, Stretch<K>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stretch<K> {
+    up_to: K,
+    /// Nothing in it can go before this.
+    until: Timestamp,
+}
+
+impl<K> Default for Stretches<K> {
+    fn default() -> Stretches<K> {
+        Stretches {
+            stretches: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: Ord + Copy> Stretches<K> {
+    /// Where to look next, from above a key on.
+    pub(crate) fn pass_over(&self, above: K, now: Timestamp) -> K {
+        let mut above = above;
+        while let Some(stretch) = self.stretches.get(&above)
+            && stretch.until > now
+        {
+            above = stretch.up_to;
+        }
+        above
+    }
+
+    /// All keys above the one and up to the other were looked at; if it is known, nothing of them can go before
+    /// `until`.
+    pub(crate) fn looked_at(&mut self, above: K, up_to: K, until: Option<Timestamp>) {
+        if up_to <= above {
+            return;
+        }
+        let stale: Vec<K> = self.stretches.range(above..up_to).map(|it| *it.0).collect();
+        for key in stale {
+            self.stretches.remove(&key);
+        }
+        let Some(until) = until else {
+            return;
+        };
+        if self.stretches.len() >= MAX_STRETCHES {
+            self.stretches.clear();
+        }
+        if let Some((_, before)) = self.stretches.range_mut(..above).next_back()
+            && before.up_to == above
+            && before.until.0.abs_diff(until.0) <= CLOSE.as_millis()
+        {
+            before.up_to = up_to;
+            before.until = before.until.min(until);
+            return;
+        }
+        self.stretches.insert(above, Stretch { up_to, until });
+    }
+
+    /// Something of this key has changed: what was known of it does not hold any more.
+    pub(crate) fn forget_at(&mut self, key: K) {
+        let before = self.stretches.range(..key).next_back();
+        if let Some((above, stretch)) = before
+            && stretch.up_to >= key
+        {
+            let above = *above;
+            self.stretches.remove(&above);
+        }
+    }
+
+    /// Everything is to be looked at again.
+    pub(crate) fn forget(&mut self) {
+        self.stretches.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(10_000_000_000);
+
+    fn later(secs: u64) -> Option<Timestamp> {
+        Some(NOW.after(Span::from_secs(secs)))
+    }
+
+    #[test]
+    fn what_cannot_go_yet_is_passed_over_until_it_can() {
+        let mut stretches = Stretches::default();
+        stretches.looked_at(0, 10, later(3_600));
+        stretches.looked_at(10, 20, later(7_200));
+        assert_eq!(stretches.pass_over(0, NOW), 20);
+        assert_eq!(stretches.pass_over(10, NOW), 20);
+        assert_eq!(stretches.pass_over(20, NOW), 20);
+        let hour = NOW.after(Span::from_secs(3_600));
+        assert_eq!(stretches.pass_over(0, hour), 0);
+        assert_eq!(stretches.pass_over(10, hour), 20);
+    }
+
+    #[test]
+    fn what_is_not_known_is_looked_at() {
+        let mut stretches = Stretches::default();
+        stretches.looked_at(0, 10, None);
+        stretches.looked_at(10, 20, later(60));
+        assert_eq!(stretches.pass_over(0, NOW), 0);
+        // A later look knows better than an earlier one, however they overlap.
+        stretches.looked_at(5, 15, later(60));
+        assert_eq!(stretches.pass_over(5, NOW), 15);
+        assert_eq!(stretches.pass_over(10, NOW), 10);
+    }
+
+    #[test]
+    fn neighbours_become_one_and_the_earlier_moment_counts() {
+        let mut stretches = Stretches::default();
+        for piece in 0..100_u64 {
+            stretches.looked_at(piece, piece + 1, later(60 + piece % 2));
+        }
+        assert_eq!(stretches.stretches.len(), 1);
+        assert_eq!(stretches.pass_over(0, NOW.after(Span::from_secs(59))), 100);
+        assert_eq!(stretches.pass_over(0, NOW.after(Span::from_secs(60))), 0);
+    }
+
+    #[test]
+    fn what_has_changed_is_looked_at_again() {
+        let mut stretches = Stretches::default();
+        stretches.looked_at(0, 10, later(3_600));
+        stretches.looked_at(10, 20, later(7_200));
+        stretches.forget_at(21);
+        assert_eq!(stretches.pass_over(0, NOW), 20);
+        stretches.forget_at(10);
+        assert_eq!(stretches.pass_over(0, NOW), 0);
+        assert_eq!(stretches.pass_over(10, NOW), 20);
+        stretches.forget_at(11);
+        assert_eq!(stretches.pass_over(10, NOW), 10);
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_remembered() {
+        let mut stretches = Stretches::default();
+        for piece in 0..2 * MAX_STRETCHES as u64 {
+            stretches.looked_at(piece, piece + 1, later(3_600 * (piece + 1)));
+        }
+        assert!(stretches.stretches.len() <= MAX_STRETCHES);
+    }
+}
