@@ -73,7 +73,8 @@ impl World {
             }
         });
         let observe = Arc::new(Observatory::new());
-        let switchboard = Switchboard::new(engine, observe.clone(), clock.clone(), None);
+        let switchboard =
+            Switchboard::new(engine, observe.clone(), clock.clone(), store.clone(), None);
         let world = World {
             store,
             now,
