@@ -22,6 +22,7 @@
 
 pub mod address;
 pub mod alert;
+pub mod allowance;
 pub mod classify;
 pub mod cluster;
 pub mod delivery;

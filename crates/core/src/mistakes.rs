@@ -242,6 +242,17 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         Fields::open(value, path, self.mistakes)
     }
 
+    /// The object called `inner` within the object `name`, to be read in turn, where names are the writer's to choose.
+    pub fn section(
+        &mut self,
+        name: &str,
+        inner: &str,
+        value: &'doc Value,
+    ) -> Option<Fields<'doc, '_>> {
+        let path = self.path_of(&format!("{name}.{inner}"));
+        Fields::open(value, path, self.mistakes)
+    }
+
     /// Ends the reading: every field nobody asked for is a mistake.
     pub fn finish(self) {
         for name in self.object.keys() {

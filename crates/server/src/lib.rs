@@ -7,6 +7,7 @@
 //! measures; [`demo`] shows it all.
 
 pub mod advice;
+pub mod alerts;
 pub mod api;
 pub mod bench;
 pub mod chance;
@@ -19,6 +20,7 @@ pub mod database;
 pub mod demo;
 pub mod engine;
 pub mod housekeeping;
+pub mod limits;
 pub mod listener;
 pub mod logging;
 pub mod node;

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use crate::alerts::{AlertSettings, Hearing, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
@@ -40,6 +41,7 @@ use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
+use crate::limits;
 use crate::notices::{self, Means, Telling};
 use crate::observe::{Observatory, flush};
 use crate::orders::Messenger;
@@ -83,6 +85,8 @@ pub struct NodeSettings {
     pub endpoints_told: usize,
     /// How long what is finished is kept.
     pub retention: Retention,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// How long to wait for what is in flight when stopping.
     pub grace: Duration,
     /// What a collector is told.
@@ -204,12 +208,13 @@ impl Node {
             dashboard,
             roots,
             proxy,
-            limits,
+            limits: engine_limits,
             breaker,
             means,
             retry_after_cap,
             endpoints_told,
             retention,
+            alerts,
             grace,
             otlp,
         } = settings;
@@ -273,7 +278,7 @@ impl Node {
             telemetry: telemetry.clone(),
             clock: clock.clone(),
             dice: chance::seed(),
-            limits,
+            limits: engine_limits,
             breaker,
             retry_after_cap,
             lease: store.cluster().map(|cluster| cluster.lease()),
@@ -288,6 +293,7 @@ impl Node {
             (&mut sending).await.expect("the engine does not panic")?;
         }
 
+        limits::look_for_lost_plans(store.clone(), api_settings.plans.clone());
         let (stopping, stopped) = watch::channel(false);
         let app = App::new(
             store.clone(),
@@ -327,16 +333,19 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
+        let watching = Watch::new(store.clone(), app.clock.clone(), alerts.clone())
+            .start(app.switchboard.clone(), stopped.clone());
         let herald = notices::start(Telling {
             store: store.clone(),
             clock: app.clock.clone(),
             switchboard: app.switchboard.clone(),
-            hears: Arc::new(notices::Nobody),
+            hears: Arc::new(Hearing::new(store.clone(), alerts)),
             observe: observe.clone(),
             means,
             stopped: stopped.clone(),
         });
         let keepers = vec![
+            Keeper::new("the watch for alerts", watching),
             Keeper::new("the herald", herald),
             Keeper::new("the housekeeping", tidying),
             Keeper::new("the replayer", tokio::spawn(replayer.run())),

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_core::cluster::{NodeNo, Shard};
+use posthaste_core::cluster::{NodeNo, Room, Shard};
+use posthaste_core::dispatcher::Crowd;
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Tick, Timestamp};
@@ -159,6 +160,10 @@ pub trait Cluster: Send + Sync {
         endpoint: EndpointId,
         delivery: DeliveryId,
     ) -> Answer<Option<Written>>;
+
+    /// Shares what limited tenants may have under way at once with the other nodes: says what of it this node may have,
+    /// in the order asked. Whoever is not asked for keeps what it was told last; a node that is struck off has nothing.
+    fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>>;
 
     /// Wants no shards any more, and gives up those it has: each is recalled, and is another's as soon
     /// as nothing of it is under way. Done when this node owns nothing.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use posthaste_core::allowance::{Over, Quota};
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
 
-use crate::StoreError;
+use crate::{LimitName, StoreError};
 
 /// What every delivery of an event carries. Its debug form shows nothing of the payload.
 #[derive(Clone, PartialEq, Eq)]
@@ -88,6 +89,25 @@ pub enum Ingest {
     NoSuchTenant,
     /// There is no such endpoint, or it is disabled. Nothing was written.
     NoSuchEndpoint,
+    /// They are more than the tenant may send. Nothing was written.
+    OverLimit {
+        /// What they exceed.
+        limit: LimitName,
+        /// After so long as many would be accepted, if nobody else came; nothing if they never would.
+        wait: Option<Span>,
+    },
+}
+
+impl From<Over> for Ingest {
+    fn from(over: Over) -> Ingest {
+        Ingest::OverLimit {
+            limit: match over.quota {
+                Quota::PerSecond => LimitName::EventsPerSecond,
+                Quota::PerMonth => LimitName::EventsPerMonth,
+            },
+            wait: over.wait,
+        }
+    }
 }
 
 /// An event that is on disk.

@@ -29,6 +29,7 @@ pub mod model;
 mod outbox;
 mod page;
 mod passes;
+mod plans;
 pub mod postgres;
 mod replay;
 mod retention;
@@ -39,6 +40,7 @@ mod store;
 mod stretches;
 mod whose;
 
+pub use posthaste_core::allowance::Allowance;
 pub use posthaste_core::cluster::NodeNo;
 
 pub use alert::{ALERTS_KEPT, Alert, AlertFilter, Alerts};
@@ -65,6 +67,7 @@ pub use maintenance::{Counts, Swept, Tidied};
 pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, MAX_NOTICES, NoticeEntry, Outbox, Posted};
 pub use page::{Page, PageRequest};
 pub use passes::{Holder, Pass};
+pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Kept, Retention};
 pub use scope::Scope;

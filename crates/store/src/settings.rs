@@ -1,14 +1,20 @@
 //! What every engine is told when it is opened.
 
+use std::sync::Arc;
+
 use posthaste_core::dice::Dice;
 use posthaste_core::policy::RetryPolicy;
 use serde_json::Value;
+
+use crate::Plans;
 
 /// What a store has to know.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     /// The retry policy where neither the endpoint nor its tenant has one.
     pub default_policy: RetryPolicy,
+    /// What plans there are, and what is allowed without one.
+    pub plans: Arc<Plans>,
     /// Where ids take their chance from.
     pub dice: Dice,
     /// How many writes may wait at once.
@@ -20,6 +26,7 @@ impl StoreSettings {
     pub fn new(dice: Dice) -> StoreSettings {
         StoreSettings {
             default_policy: RetryPolicy::default(),
+            plans: Arc::default(),
             dice,
             max_waiting_writes: 16_384,
         }

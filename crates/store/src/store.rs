@@ -13,11 +13,11 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
-    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Endpoint,
-    EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent, Outbox, Page,
-    PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, StoreError,
-    StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    Alerts, Allowance, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
+    Cluster, Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason,
+    Endpoint, EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent,
+    Outbox, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, StoreError, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Usage, Written,
 };
 
 /// What a call will answer.
@@ -181,7 +181,22 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// Accepts events of one tenant, all or none: stores each with one delivery for each endpoint that
     /// wants it, or finds it by its idempotency key. Of two in one list with the same key, the second
     /// is judged against the first.
-    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest>;
+    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+        self.accept_within(now, events, Allowance::UNLIMITED)
+    }
+
+    /// The same, if those that are not found fit into what the tenant is allowed, together with all that were accepted for it
+    /// before, on whichever node: exactly, but that a process which begins with a file of its own knows nothing of the
+    /// second before. They are counted whether they are limited or not.
+    fn accept_within(
+        &self,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+        allowance: Allowance,
+    ) -> Answer<Ingest>;
+
+    /// How much a tenant uses of what it is allowed, over all nodes, in the month that `now` is in.
+    fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
 
     /// An event.
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;

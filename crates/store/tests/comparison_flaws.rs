@@ -26,6 +26,7 @@ enum Flaw {
     ForgetsDeliverAt,
     ForgetsTraces,
     RoutesTestsToEverybody,
+    ForgetsAllowances,
     HandsNothingOver,
     NeverSaysBlocked,
     IgnoresOrder,
@@ -66,6 +67,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::ForgetsDeliverAt,
     Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
+    Flaw::ForgetsAllowances,
     Flaw::HandsNothingOver,
     Flaw::NeverSaysBlocked,
     Flaw::IgnoresOrder,
@@ -268,7 +270,15 @@ impl Alerts for Flawed {
 }
 
 impl Store for Flawed {
-    fn accept(&self, now: Timestamp, mut events: Vec<NewEvent>) -> Answer<Ingest> {
+    fn accept_within(
+        &self,
+        now: Timestamp,
+        mut events: Vec<NewEvent>,
+        mut allowance: Allowance,
+    ) -> Answer<Ingest> {
+        if self.has(Flaw::ForgetsAllowances) {
+            allowance = Allowance::UNLIMITED;
+        }
         for event in &mut events {
             if self.has(Flaw::ForgetsIdempotencyKeys) {
                 event.idempotency = None;
@@ -284,7 +294,7 @@ impl Store for Flawed {
                 event.only = None;
             }
         }
-        self.inner.accept(now, events)
+        self.inner.accept_within(now, events, allowance)
     }
 
     fn fetch(
@@ -509,6 +519,7 @@ impl Store for Flawed {
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
         troubled(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
         dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
+        usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
         event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
         content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
         delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;

@@ -6,12 +6,14 @@
 //! [`Roster`] decides what one node does about it: when to beat, whom to believe dead, how many shards are
 //! its share, and until when it may send.
 
+mod room;
 mod roster;
 mod shard;
 mod timings;
 
 use std::fmt;
 
+pub use room::{Ask, Room, Share, share};
 pub use roster::{Command, Holding, Input, Owned, Roster, Seen, View};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};

@@ -58,7 +58,7 @@ impl Dispatcher {
     pub(super) fn lose_everything(&mut self) {
         self.lanes.clear();
         self.by_endpoint.clear();
-        self.turns = Turns::default();
+        self.turns = Turns::sharing(self.turns.shares());
         self.flights.clear();
         self.ticks = Timers::new();
         self.dues = Timers::new();

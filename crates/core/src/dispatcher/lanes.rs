@@ -100,6 +100,11 @@ pub(super) struct Known {
     pub(super) settings: Arc<LaneSettings>,
 }
 
+/// How many of a tenant's may be under way at once.
+fn most_of(settings: &LaneSettings) -> Option<usize> {
+    settings.tenant_in_flight.map(|most| most as usize)
+}
+
 impl Dispatcher {
     pub(super) fn find_or_open(
         &mut self,
@@ -151,6 +156,7 @@ impl Dispatcher {
                 entry
                     .gate
                     .set_limits(settings.max_in_flight, settings.rate, now.tick);
+                self.turns.allow(known.tenant, most_of(&settings));
                 known.settings = settings;
             }
             None => {
@@ -173,6 +179,7 @@ impl Dispatcher {
                 }
                 entry.health = health;
                 let tenant = self.turns.join(&introduction.tenant);
+                self.turns.allow(tenant, most_of(&settings));
                 entry.known = Some(Known { tenant, settings });
             }
         }

@@ -7,6 +7,7 @@
 //!   comes back; memory grows with busy endpoints, never with the backlog;
 //! - what was just accepted goes straight to its lane, without a detour over the disk;
 //! - tenants, and the lanes of each, take turns; no endpoint can keep another waiting;
+//! - of a tenant's no more are under way at once than it is allowed, counted until they are on disk;
 //! - a result is held until it is on disk, and while the disk fails nothing new is sent;
 //! - a fault of our own spends no attempt;
 //! - no attempt begins after an endpoint was disabled, paused or deleted, or a delivery called off;
@@ -28,6 +29,7 @@ pub use command::{
     Attempt, AttemptRecord, Command, Finish, Input, Introduction, News, Notice, Record, Ticket,
     Wake,
 };
+pub use turns::Crowd;
 
 use std::collections::VecDeque;
 
@@ -41,7 +43,7 @@ use self::timers::Timers;
 use self::turns::Turns;
 use crate::delivery::Delivery;
 use crate::dice::Dice;
-use crate::id::{DeliveryId, EndpointId};
+use crate::id::{DeliveryId, EndpointId, TenantId};
 use crate::lane::{BreakerState, Claim, Health, Standing};
 use crate::time::{Now, Span, Tick, Timestamp};
 
@@ -168,6 +170,23 @@ impl Dispatcher {
             fetches: FxHashSet::default(),
             fetch_line: VecDeque::new(),
         }
+    }
+
+    /// What tenants may have under way at once is shared with other nodes: of whoever is limited nothing begins before
+    /// [`grant`](Dispatcher::grant) allows it.
+    pub fn share_room(&mut self) {
+        self.turns = Turns::sharing(true);
+    }
+
+    /// What limited tenants have under way here, and what they want.
+    pub fn crowds(&self) -> Vec<Crowd> {
+        self.turns.crowds()
+    }
+
+    /// This node may have so many of a tenant's under way. Takes effect with the next input. Says false if it has no use
+    /// for them.
+    pub fn grant(&mut self, tenant: &TenantId, usable: u32) -> bool {
+        self.turns.grant(tenant, usable as usize)
     }
 
     /// Takes in what happened; adds what is to be done to `commands`.

@@ -5,19 +5,29 @@
 //! share of the places: at most as many as are still to spare. One tenant whose receivers all hang
 //! thus fills half of the places and no more, the less there is to spare the less each one gets, and
 //! some places are kept for tenants that have nothing under way.
+//!
+//! A tenant may be allowed only so many at once. While it has them, it stands outside, in nobody's way, and comes back
+//! with the first of its flights that lands, or when it is allowed more: it is always one of the two.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
+use crate::cluster::Ask;
 use crate::id::TenantId;
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Idle,
     InRing,
     Parked,
+    /// It has as many under way as it may.
+    Outside,
 }
 
 #[derive(Debug)]
@@ -25,8 +35,33 @@ struct Tenant {
     id: TenantId,
     lanes: usize,
     flights: usize,
+    /// At most so many of them, over all nodes.
+    most: Option<usize>,
+    /// So many of those this node may use, if it shares them with others.
+    granted: usize,
     ready: VecDeque<usize>,
     place: Place,
+}
+
+impl Tenant {
+    fn is_full(&self, shares: bool) -> bool {
+        let most = match shares {
+            true => self.most.map(|most| most.min(self.granted)),
+            false => self.most,
+        };
+        most.is_some_and(|most| self.flights >= most)
+    }
+}
+
+/// What a limited tenant has under way on this node, and what it would have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// It may have so many under way at once, over all nodes.
+    pub most: u32,
+    /// What this node has and wants of them.
+    pub ask: Ask,
 }
 
 /// The order in which lanes are served.
@@ -37,9 +72,60 @@ pub(super) struct Turns {
     ring: VecDeque<usize>,
     /// Tenants that hold their share already; the one that holds least comes first.
     parked: BTreeSet<(usize, usize)>,
+    /// What tenants may have under way is shared with other nodes: nobody has any before it is granted.
+    shares: bool,
 }
 
 impl Turns {
+    /// What tenants may have under way is shared with other nodes, or not.
+    pub(super) fn sharing(shares: bool) -> Turns {
+        Turns {
+            shares,
+            ..Turns::default()
+        }
+    }
+
+    /// Whether it is shared.
+    pub(super) fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// Every limited tenant.
+    pub(super) fn crowds(&self) -> Vec<Crowd> {
+        let mut crowds = Vec::new();
+        for (_, entry) in &self.tenants {
+            let Some(most) = entry.most.map(count) else {
+                continue;
+            };
+            let under_way = count(entry.flights);
+            let wants = match entry.ready.is_empty() {
+                true => under_way.min(most),
+                false => most,
+            };
+            let ask = Ask {
+                in_force: count(entry.granted).min(most),
+                under_way,
+                wants,
+            };
+            crowds.push(Crowd {
+                tenant: entry.id.clone(),
+                most,
+                ask,
+            });
+        }
+        crowds
+    }
+
+    /// This node may use so many of what a tenant may have under way. Says false if it does not keep it in mind.
+    pub(super) fn grant(&mut self, id: &TenantId, usable: usize) -> bool {
+        let Some(tenant) = self.by_id.get(id).copied() else {
+            return false;
+        };
+        self.tenants[tenant].granted = usable;
+        self.let_in(tenant);
+        true
+    }
+
     /// The tenant's index; one more lane belongs to it.
     pub(super) fn join(&mut self, id: &TenantId) -> usize {
         let index = match self.by_id.get(id) {
@@ -49,6 +135,8 @@ impl Turns {
                     id: id.clone(),
                     lanes: 0,
                     flights: 0,
+                    most: None,
+                    granted: 0,
                     ready: VecDeque::new(),
                     place: Place::Idle,
                 });
@@ -79,6 +167,22 @@ impl Turns {
         }
     }
 
+    /// At most so many of a tenant's may be under way at once.
+    pub(super) fn allow(&mut self, tenant: usize, most: Option<usize>) {
+        self.tenants[tenant].most = most;
+        self.let_in(tenant);
+    }
+
+    /// Lets a tenant that stands outside back into the ring, if it may have more under way.
+    fn let_in(&mut self, tenant: usize) {
+        let shares = self.shares;
+        let entry = &mut self.tenants[tenant];
+        if entry.place == Place::Outside && !entry.is_full(shares) {
+            entry.place = Place::InRing;
+            self.ring.push_back(tenant);
+        }
+    }
+
     /// Puts a lane in line. The caller sees to it that a lane stands in line once.
     pub(super) fn enqueue(&mut self, tenant: usize, lane: usize) {
         let entry = &mut self.tenants[tenant];
@@ -97,7 +201,7 @@ impl Turns {
             return;
         }
         match std::mem::replace(&mut entry.place, Place::Idle) {
-            Place::Idle => {}
+            Place::Idle | Place::Outside => {}
             Place::InRing => self.ring.retain(|other| *other != tenant),
             Place::Parked => {
                 self.parked.remove(&(entry.flights, tenant));
@@ -112,7 +216,12 @@ impl Turns {
                 self.unpark_one(spare);
             }
             let tenant = self.ring.pop_front()?;
+            let shares = self.shares;
             let entry = &mut self.tenants[tenant];
+            if entry.is_full(shares) {
+                entry.place = Place::Outside;
+                continue;
+            }
             if entry.flights > spare {
                 entry.place = Place::Parked;
                 self.parked.insert((entry.flights, tenant));
@@ -154,6 +263,7 @@ impl Turns {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
+        self.let_in(tenant);
         self.unpark_one(spare);
     }
 
@@ -233,6 +343,90 @@ mod tests {
         turns.landed(parked, 1);
         let served: Vec<usize> = (0..3).map_while(|_| turns.next(1)).collect();
         assert!(served.contains(&7), "{served:?}");
+    }
+
+    #[test]
+    fn a_tenant_that_has_all_it_may_waits_outside_and_comes_back() {
+        let mut turns = Turns::default();
+        let (few, other) = (tenant(&mut turns, "few"), tenant(&mut turns, "other"));
+        turns.allow(few, Some(2));
+        for lane in 0..10 {
+            turns.enqueue(few, lane);
+        }
+        for lane in [0, 1] {
+            assert_eq!(turns.next(100), Some(lane));
+            turns.took_off(few);
+        }
+        assert_eq!(turns.next(100), None);
+        turns.enqueue(other, 50);
+        assert_eq!(turns.next(100), Some(50), "nobody waits behind it");
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), Some(2));
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        // It is allowed more, and then less than it has.
+        turns.allow(few, Some(3));
+        assert_eq!(turns.next(100), Some(3));
+        turns.took_off(few);
+        turns.allow(few, Some(1));
+        for _ in 0..2 {
+            turns.landed(few, 100);
+            assert_eq!(turns.next(100), None);
+        }
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), Some(4));
+        // Whoever leaves while it stands outside is not waited for.
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        for lane in 5..10 {
+            turns.withdraw(few, lane);
+        }
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), None);
+        turns.allow(few, None);
+        turns.enqueue(few, 11);
+        assert_eq!(turns.next(100), Some(11));
+    }
+
+    #[test]
+    fn what_is_shared_is_used_when_it_is_granted_and_no_sooner() {
+        let mut turns = Turns::sharing(true);
+        let (few, free) = (tenant(&mut turns, "few"), tenant(&mut turns, "free"));
+        turns.allow(few, Some(5));
+        for lane in 0..10 {
+            turns.enqueue(few, lane);
+        }
+        turns.enqueue(free, 50);
+        assert_eq!(turns.next(100), Some(50), "who is not limited asks nobody");
+        assert_eq!(turns.next(100), None);
+        let id: TenantId = "few".parse().unwrap();
+        let asks = |turns: &Turns| {
+            let crowds = turns.crowds();
+            assert_eq!((crowds.len(), crowds[0].most), (1, 5));
+            let Ask {
+                in_force,
+                under_way,
+                wants,
+            } = crowds[0].ask;
+            (in_force, under_way, wants)
+        };
+        assert_eq!(asks(&turns), (0, 0, 5));
+        assert!(turns.grant(&id, 1));
+        assert_eq!(turns.next(100), Some(0));
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        assert_eq!(asks(&turns), (1, 1, 5));
+        // What is taken back is not used again, though it lands.
+        turns.grant(&id, 0);
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), None);
+        assert_eq!(asks(&turns), (0, 0, 5));
+        for lane in 1..10 {
+            turns.withdraw(few, lane);
+        }
+        assert_eq!(asks(&turns), (0, 0, 0));
+        turns.part(few);
+        assert!(!turns.grant(&id, 1), "nobody is there to use it");
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct LaneSettings {
     pub retry_after_cap: Span,
     /// At most so many at once.
     pub max_in_flight: u32,
+    /// At most so many of its tenant's at once, over all endpoints that the tenant has here; nothing means any number.
+    pub tenant_in_flight: Option<u32>,
     /// At most so many a second.
     pub rate: RateLimit,
     /// Deliveries with the same ordering key go one after the other.
@@ -60,6 +62,7 @@ impl Default for LaneSettings {
             policy: RetryPolicy::default(),
             retry_after_cap: RETRY_AFTER_CAP,
             max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+            tenant_in_flight: None,
             rate: RateLimit::default(),
             ordered: false,
             breaker: BreakerSettings::default(),

@@ -9,9 +9,11 @@
 //!
 //! All three count whole milliseconds and saturate instead of overflowing.
 
+mod month;
 mod rfc3339;
 mod span;
 
+pub use month::Month;
 pub use rfc3339::TimestampError;
 pub use span::{MAX_SPAN, Span, SpanError};
 

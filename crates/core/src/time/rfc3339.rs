@@ -133,7 +133,7 @@ impl Reader<'_> {
 
 /// The date that lies so many days after 1 January 1970. Years are counted from March, so that the
 /// leap day comes last and needs no special case.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(super) fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
     let day_of_era = days.rem_euclid(DAYS_PER_ERA);
@@ -152,7 +152,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// The inverse of [`civil`].
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+pub(super) fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(YEARS_PER_ERA);
     let year_of_era = year.rem_euclid(YEARS_PER_ERA);

@@ -18,7 +18,7 @@ use super::cache::{Cache, Moment};
 use super::code::Code;
 use super::pace::Meter;
 use super::problem::{Noun, Problem};
-use super::quota::MonthMeter;
+use super::quota::Refusal;
 use crate::chance::hash_key;
 
 /// The longest key that is looked at.
@@ -85,9 +85,7 @@ pub struct KnownKey {
 pub struct KnownTenant {
     /// The tenant.
     pub tenant: Tenant,
-    pub(super) meter: Arc<Meter>,
-    /// Begins anew with every change of the tenant, and counts again then.
-    pub(super) month: MonthMeter,
+    pub(super) refusal: Refusal,
 }
 
 impl App {
@@ -170,8 +168,7 @@ impl App {
         let tenant = stored.ok_or_else(|| Problem::missing(Noun::Tenant))?;
         let known = Arc::new(KnownTenant {
             tenant,
-            meter: meter_of(&self.meters, &id),
-            month: MonthMeter::default(),
+            refusal: Refusal::default(),
         });
         self.tenants.put(asked, id, known.clone());
         Ok(known)
@@ -212,7 +209,7 @@ impl App {
     }
 }
 
-/// What a tenant has used up. It outlives changes of the tenant, or a change would give it all back.
+/// What a tenant has done lately. It outlives changes of the tenant, or a change would give it all back.
 pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) -> Arc<Meter> {
     match meters.find(tenant) {
         Ok(meter) => meter,

@@ -114,7 +114,7 @@ codes! {
         "Wait as long as `Retry-After` says, then go on more slowly.";
     /// More than the tenant's plan allows.
     QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "The tenant's plan does not allow more",
-        "The detail names the limit. If there is a `Retry-After`, wait so long; otherwise remove something, or have the limit raised.";
+        "`limit` names the limit, and the detail says what it is. If there is a `Retry-After`, wait so long; otherwise remove something, or have the limit raised.";
     /// A fault of ours.
     Internal = "internal", INTERNAL_SERVER_ERROR, "A fault of the server",
         "Nothing is wrong with the request. Its log says what happened; please report it.";

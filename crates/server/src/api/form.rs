@@ -20,7 +20,7 @@ pub(super) fn take<T>(
 }
 
 /// As [`take`], of something whose default is to be absent.
-pub(super) fn take_option<T>(
+pub(crate) fn take_option<T>(
     document: &Value,
     name: &str,
     read: Option<T>,
@@ -56,7 +56,7 @@ pub(super) fn flag(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bo
 }
 
 /// The field as a whole number between `least` and `most`.
-pub(super) fn large_count(
+pub(crate) fn large_count(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
     least: u64,

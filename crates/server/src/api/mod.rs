@@ -17,6 +17,7 @@
 //!   way; see `trail`.
 //! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
 
+mod alerts;
 mod attention;
 mod audit;
 pub mod auth;
@@ -31,7 +32,7 @@ mod docs;
 mod endpoints;
 pub mod events;
 mod find;
-mod form;
+pub(crate) mod form;
 pub mod inside;
 mod keys;
 pub(crate) mod metrics;
@@ -53,6 +54,7 @@ pub mod settings;
 pub mod stats;
 mod tenants;
 pub(crate) mod trail;
+mod usage;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -98,7 +100,6 @@ pub struct App {
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<KnownKey>>,
     tenants: Cache<TenantId, Arc<KnownTenant>>,
-    meters: Cache<TenantId, Arc<Meter>>,
     /// How much tenants did lately that left a trail.
     acts: Cache<TenantId, Arc<Meter>>,
     mint: Mutex<Mint>,
@@ -135,7 +136,6 @@ impl App {
             settings,
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
-            meters: Cache::new(MAX_KNOWN_TENANTS),
             acts: Cache::new(MAX_KNOWN_TENANTS),
             mint: Mutex::new(Mint::new(dice)),
             replay_bell: Arc::new(Notify::new()),

@@ -199,6 +199,7 @@ fn problem_schema() -> Value {
             "status": {"type": "integer"},
             "detail": {"type": "string", "description": "What is wrong here and now, and what to do."},
             "code": {"enum": codes},
+            "limit": {"type": "string", "description": "The limit that is exceeded, where the code is `quota_exceeded`."},
             "errors": {
                 "type": "array",
                 "items": {

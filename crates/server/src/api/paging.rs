@@ -8,7 +8,7 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
 };
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
@@ -173,6 +173,7 @@ id_cursors! {
     KeyId = 5;
     AuditId = 7;
     PassId = 9;
+    AlertId = 10;
 }
 
 impl Cursor for (Timestamp, TenantId) {

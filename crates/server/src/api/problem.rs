@@ -37,6 +37,8 @@ pub struct Problem {
     pub errors: Option<Mistakes>,
     /// How long to wait before asking again.
     pub retry_after: Option<Span>,
+    /// Which limit is exceeded.
+    pub limit: Option<&'static str>,
     /// The methods that would be allowed.
     allow: Option<String>,
 }
@@ -50,6 +52,8 @@ struct Told<'a> {
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<&'a Mistakes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'a str>,
 }
 
 /// The kinds of things that can be missing.
@@ -97,6 +101,7 @@ impl Problem {
             detail: detail.into(),
             errors: None,
             retry_after: None,
+            limit: None,
             allow: None,
         }
     }
@@ -178,6 +183,12 @@ impl Problem {
         self
     }
 
+    /// This limit is exceeded.
+    pub fn limited_by(mut self, limit: &'static str) -> Problem {
+        self.limit = Some(limit);
+        self
+    }
+
     /// With another status than the usual one.
     pub fn with_status(mut self, status: StatusCode) -> Problem {
         self.status = status;
@@ -202,6 +213,7 @@ impl Problem {
             detail: &self.detail,
             code: self.code.as_str(),
             errors: self.errors.as_ref(),
+            limit: self.limit,
         };
         let body = serde_json::to_vec(&told).expect("a problem is plain data");
         let mut response = Response::new(Body::from(body));

@@ -13,14 +13,15 @@ use super::code::Code;
 use super::problem::{Noun, Problem};
 use super::route::{Group, Route, Verb};
 use super::{
-    attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics, policies,
-    portal_links, probes, replays, stats, tenants,
+    alerts, attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics,
+    policies, portal_links, probes, replays, stats, tenants, usage,
 };
 
 /// Every route, in the order in which they are described.
 pub static GROUPS: &[&Group] = &[
     &probes::GROUP,
     &tenants::GROUP,
+    &usage::GROUP,
     &keys::GROUP,
     &portal_links::GROUP,
     &endpoints::GROUP,
@@ -31,6 +32,7 @@ pub static GROUPS: &[&Group] = &[
     &policies::GROUP,
     &stats::GROUP,
     &attention::GROUP,
+    &alerts::GROUP,
     &audit::GROUP,
     &find::GROUP,
     &metrics::GROUP,

@@ -1,5 +1,6 @@
 //! What the operator decides about the API. Every limit has its name here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -7,7 +8,7 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Span;
-use posthaste_store::KeyHash;
+use posthaste_store::{KeyHash, Plans};
 use serde_json::Value;
 
 /// What the operator decides about the API.
@@ -37,10 +38,10 @@ pub struct ApiSettings {
     /// How browsers reach this server: scheme, host and port. Without it, what a request was sent to is
     /// believed.
     pub public_url: Option<String>,
+    /// What plans there are, and what is allowed without one.
+    pub plans: Arc<Plans>,
     /// Owners of endpoints are told by mail what happens to them.
     pub sends_letters: bool,
-    /// Plan limits of tenants that have none of their own.
-    pub limits: DefaultLimits,
     /// The retry policy where neither endpoint nor tenant has one, and how it was written.
     pub default_policy: (RetryPolicy, Value),
     /// How long one attempt may take, where an endpoint does not say.
@@ -60,17 +61,6 @@ pub struct Pace {
     pub burst: u32,
 }
 
-/// Plan limits of tenants that have none of their own. What is absent is not limited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DefaultLimits {
-    /// How many endpoints.
-    pub endpoints: u32,
-    /// How many events a second.
-    pub events_per_second: Option<u32>,
-    /// How many attempts a retry policy may ask for.
-    pub max_attempts: Option<u32>,
-}
-
 impl Default for ApiSettings {
     fn default() -> ApiSettings {
         ApiSettings {
@@ -88,12 +78,8 @@ impl Default for ApiSettings {
             trusted_proxies: Vec::new(),
             egress_rules: EgressRules::default(),
             public_url: None,
+            plans: Arc::default(),
             sends_letters: false,
-            limits: DefaultLimits {
-                endpoints: 10_000,
-                events_per_second: None,
-                max_attempts: None,
-            },
             default_policy: (
                 RetryPolicy::default(),
                 serde_json::json!({"preset": "recommended"}),

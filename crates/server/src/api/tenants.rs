@@ -6,7 +6,7 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::mistakes::{Fields, Mistakes};
 use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
-use posthaste_core::time::{MAX_SPAN, Span, Timestamp};
+use posthaste_core::time::Timestamp;
 use posthaste_store::{Insertion, Limits, Replaced, Tenant};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,17 +21,10 @@ use super::route::{
 };
 use super::{App, body, form, paging};
 use crate::engine::EngineError;
+use crate::limits;
 
 /// The longest name.
 const MAX_NAME_CHARS: usize = 200;
-/// The most endpoints a plan can allow.
-const MAX_ENDPOINTS: u32 = 1_000_000;
-/// The most events a second a plan can allow.
-const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
-/// The most events a month a plan can allow.
-const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
-/// The shortest time for which what is finished can be kept.
-const MIN_RETENTION: Span = Span::from_secs(1);
 /// How many endpoints of a deleted tenant are shut at once, so that they share commits.
 const SHUT_AT_ONCE: usize = 256;
 /// How often a change is tried when others change the same thing.
@@ -39,7 +32,7 @@ pub(super) const MAX_TRIES: usize = 8;
 
 pub(super) static GROUP: Group = Group {
     name: "Tenants",
-    about: "Those whose events and endpoints are kept apart. `limits` holds what a tenant's plan allows; what is `null` takes the server's default.",
+    about: "Those whose events and endpoints are kept apart. A tenant may be on a `plan`, a set of limits that the configuration names, and have `limits` of its own: a limit is the tenant's own, else its plan's, else the server's.",
     routes: &[
         Route {
             verb: Verb::Post,
@@ -93,7 +86,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Patch,
             path: "/v1/tenants/{tenant}",
             name: "update_tenant",
-            summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `limits`.",
+            summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `plan` and `limits`.",
             access: Access::TenantKey,
             query: &[],
             takes: Takes::Json("TenantChange"),
@@ -130,6 +123,7 @@ struct Shown<'a> {
     id: &'a str,
     name: &'a str,
     default_retry_policy: &'a Option<Value>,
+    plan: &'a Option<String>,
     limits: Limits,
     created_at: String,
 }
@@ -139,6 +133,7 @@ fn shown(tenant: &Tenant) -> Shown<'_> {
         id: tenant.id.as_str(),
         name: &tenant.name,
         default_retry_policy: &tenant.default_retry_policy,
+        plan: &tenant.plan,
         limits: tenant.limits,
         created_at: tenant.created_at.to_string(),
     }
@@ -206,6 +201,8 @@ fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant
     let name = "default_retry_policy";
     let policy = form::policy(fields, name).map(|(written, _)| written);
     form::take_option(document, name, policy, &mut tenant.default_retry_policy);
+    let plan = read_plan(app, fields);
+    form::take_option(document, "plan", plan, &mut tenant.plan);
     match document.get("limits") {
         Some(Value::Null) => {
             fields.value("limits");
@@ -213,7 +210,7 @@ fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant
         }
         Some(limits) => {
             if let Some(inner) = fields.object("limits") {
-                read_limits(app, limits, inner, &mut tenant.limits);
+                limits::read(limits, inner, app.settings.batch_bytes, &mut tenant.limits);
             }
         }
         None => {
@@ -222,41 +219,26 @@ fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant
     }
 }
 
-fn read_limits(app: &App, document: &Value, mut fields: Fields<'_, '_>, limits: &mut Limits) {
-    let take = form::take_option;
-    let name = "endpoints";
-    let endpoints = fields.count(name, 0, MAX_ENDPOINTS);
-    take(document, name, endpoints, &mut limits.endpoints);
-    let name = "events_per_second";
-    let per_second = fields.count(name, 0, MAX_EVENTS_PER_SECOND);
-    take(document, name, per_second, &mut limits.events_per_second);
-    let name = "max_attempts";
-    let attempts = fields.count(name, 1, MAX_ATTEMPTS);
-    take(document, name, attempts, &mut limits.max_attempts);
-    let take = form::take_option;
-    let name = "events_per_month";
-    let per_month = form::large_count(&mut fields, name, 0, MAX_EVENTS_PER_MONTH);
-    take(document, name, per_month, &mut limits.events_per_month);
-    let name = "payload_bytes";
-    let payload = form::large_count(&mut fields, name, 1, app.settings.batch_bytes);
-    take(document, name, payload, &mut limits.payload_bytes);
-    for (name, limit) in [
-        ("retention", &mut limits.retention),
-        ("payload_retention", &mut limits.payload_retention),
-        ("attempt_retention", &mut limits.attempt_retention),
-    ] {
-        let kept_for = fields.span(name, MIN_RETENTION, MAX_SPAN);
-        form::take_option(document, name, kept_for, limit);
+/// A plan by its name, which must be one that the configuration has.
+fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
+    let plan = fields.text("plan")?;
+    let named = &app.settings.plans.named;
+    if !named.contains_key(plan) {
+        let names: Vec<&str> = named.keys().map(String::as_str).collect();
+        let message = match names.is_empty() {
+            true => "must be null: the configuration has no plans".to_owned(),
+            false => format!("must be null or one of the plans: {}", names.join(", ")),
+        };
+        fields.wrong("plan", message);
     }
-    fields.finish();
+    Some(plan.to_owned())
 }
 
 /// Checks what no field alone can tell.
 fn check(app: &App, tenant: &Tenant, mistakes: &mut Mistakes) {
     let policy = tenant.default_retry_policy.as_ref();
     if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
-        let allowed = tenant.limits.max_attempts;
-        app.check_policy(&policy, allowed, "default_retry_policy", mistakes);
+        app.check_policy(&policy, tenant, "default_retry_policy", mistakes);
     }
 }
 
@@ -275,11 +257,12 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
 async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let app = &call.app;
-    if document.get("limits").is_some() {
+    let reserved = ["plan", "limits"];
+    if let Some(name) = reserved.iter().find(|name| document.get(name).is_some()) {
         match call.caller {
             Caller::Admin(_) => {}
             Caller::Tenant(..) | Caller::Nobody => {
-                let detail = "Changing `limits` needs an admin key.";
+                let detail = format!("Changing `{name}` needs an admin key.");
                 return Err(Problem::new(Code::Forbidden, detail));
             }
         }
@@ -364,6 +347,7 @@ fn schemas() -> Vec<Schema> {
         json!({
             "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS},
             "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+            "plan": {"type": ["string", "null"], "description": "One of the plans that the configuration names. `GET /v1/plans` lists them."},
             "limits": {"anyOf": [{"$ref": "#/components/schemas/Limits"}, {"type": "null"}]},
         })
     };
@@ -371,11 +355,6 @@ fn schemas() -> Vec<Schema> {
     new_fields["id"] = json!({
         "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         "description": "Chosen, or made if absent.",
-    });
-    let limits = json!({
-        "endpoints": 100, "events_per_second": 500, "events_per_month": null,
-        "payload_bytes": 1_048_576, "max_attempts": 30, "retention": "30d",
-        "payload_retention": "7d", "attempt_retention": null,
     });
     vec![
         Schema {
@@ -393,46 +372,32 @@ fn schemas() -> Vec<Schema> {
                 "type": "object",
                 "properties": fields(),
                 "additionalProperties": false,
-                "examples": [{"limits": {"events_per_second": 500}}, {"default_retry_policy": null}],
+                "examples": [{"limits": {"events_per_second": 500}}, {"plan": null}, {"default_retry_policy": null}],
             }),
         },
         Schema {
             name: "Tenant",
             shape: json!({
                 "type": "object",
-                "required": ["id", "name", "default_retry_policy", "limits", "created_at"],
+                "required": ["id", "name", "default_retry_policy", "plan", "limits", "created_at"],
                 "properties": {
                     "id": {"type": "string"},
                     "name": {"type": "string"},
                     "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+                    "plan": {"type": ["string", "null"]},
                     "limits": {"$ref": "#/components/schemas/Limits"},
                     "created_at": {"type": "string", "format": "date-time"},
                 },
                 "additionalProperties": false,
                 "examples": [{
                     "id": "acme", "name": "Acme", "default_retry_policy": null,
-                    "limits": limits, "created_at": "2026-01-02T03:04:05.678Z",
+                    "plan": null, "limits": limits::example(), "created_at": "2026-01-02T03:04:05.678Z",
                 }],
             }),
         },
         Schema {
             name: "Limits",
-            shape: json!({
-                "type": "object",
-                "description": "What a tenant's plan allows. What is `null` or absent takes the server's default.",
-                "properties": {
-                    "endpoints": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_ENDPOINTS},
-                    "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND},
-                    "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH},
-                    "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
-                    "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
-                    "retention": {"type": ["string", "null"], "description": "How long events and deliveries are kept once they are finished; a duration, such as `30d`."},
-                    "payload_retention": {"type": ["string", "null"], "description": "How long what events carry is kept once they are finished, if less long than `retention`."},
-                    "attempt_retention": {"type": ["string", "null"], "description": "How long all attempts of a delivery but the last are kept once it is finished, if less long than `retention`."},
-                },
-                "additionalProperties": false,
-                "examples": [limits],
-            }),
+            shape: limits::shape(),
         },
         Schema {
             name: "RetryPolicy",

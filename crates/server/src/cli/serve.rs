@@ -93,6 +93,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         role: config.role,
         store_settings: StoreSettings {
             default_policy: config.retry_policy.clone(),
+            plans: Arc::new(config.plans()),
             ..StoreSettings::new(chance::seed())
         },
         master_keys: config.key_source(),
@@ -108,8 +109,10 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         retention: Retention {
             payloads: config.payload_retention,
             attempts: config.attempt_retention,
+            plans: Arc::new(config.plans.clone()),
             ..Retention::all(config.retention, 0)
         },
+        alerts: config.alerts.clone(),
         grace: duration(config.grace),
         otlp: config.otlp.clone(),
     })

@@ -12,6 +12,7 @@
 //!
 //! `config.default.toml` holds every setting with its default, and says what it does.
 
+mod alerts;
 mod error;
 mod file;
 mod layer;
@@ -20,16 +21,19 @@ mod metrics;
 mod notices;
 mod otlp;
 mod pages;
+mod plans;
 mod read;
 mod role;
 mod secret;
 mod settings;
 mod store;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -39,17 +43,20 @@ use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
 use posthaste_core::time::Span;
 use posthaste_egress::{Proxy, Roots};
+use posthaste_store::Limits;
 use posthaste_store::postgres::DEFAULT_LEASE;
 use serde_json::{Value, json};
 
 pub use error::{ConfigError, ConfigMistake};
 pub use metrics::MetricSettings;
+pub use plans::MAX_PLAN_NAME_CHARS;
 pub use role::Role;
 pub use secret::Secret;
 pub use settings::{Kind, SETTINGS, Setting};
 pub use store::{DatabaseUrl, StoreLocation};
 
-use crate::api::settings::{ApiSettings, DefaultLimits, Pace};
+use crate::alerts::AlertSettings;
+use crate::api::settings::{ApiSettings, Pace};
 use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
@@ -105,14 +112,18 @@ pub struct Config {
     pub grace: Span,
     /// What a caller of the API may ask of the server.
     pub limits: RequestLimits,
-    /// What a tenant may do whose own limits do not say.
+    /// What a tenant may do where neither its own limits nor its plan say.
     pub tenant_limits: TenantLimits,
+    /// Named sets of limits.
+    pub plans: BTreeMap<String, Limits>,
     /// What the pages look like, and who may see them.
     pub dashboard: DashboardSettings,
     /// How much is sent at once.
     pub engine: EngineSettings,
     /// When endpoints are left alone.
     pub breaker: BreakerSettings,
+    /// When somebody is to be told that something is wrong.
+    pub alerts: AlertSettings,
     /// Who is told of what without asking.
     pub notices: NoticeSettings,
     /// Who is told by mail, and through which server.
@@ -173,7 +184,7 @@ impl Default for RequestLimits {
     }
 }
 
-/// What a tenant may do whose own limits do not say. How long its data are kept is
+/// What a tenant may do where neither its own limits nor its plan say. How long its data are kept is
 /// [`Config::retention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantLimits {
@@ -181,8 +192,12 @@ pub struct TenantLimits {
     pub endpoints: u32,
     /// How many events a second; nothing means any number.
     pub events_per_second: Option<u32>,
+    /// How many events a calendar month; nothing means any number.
+    pub events_per_month: Option<u64>,
     /// How many attempts a retry policy may ask for.
     pub max_attempts: u32,
+    /// How many attempts under way at once, over all nodes; nothing means any number.
+    pub in_flight: Option<u32>,
 }
 
 impl Default for TenantLimits {
@@ -190,7 +205,9 @@ impl Default for TenantLimits {
         TenantLimits {
             endpoints: 1_000,
             events_per_second: None,
+            events_per_month: None,
             max_attempts: MAX_ATTEMPTS,
+            in_flight: None,
         }
     }
 }
@@ -250,9 +267,11 @@ impl Default for Config {
             grace: Span::from_secs(25),
             limits: RequestLimits::default(),
             tenant_limits: TenantLimits::default(),
+            plans: BTreeMap::new(),
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
+            alerts: AlertSettings::default(),
             notices: NoticeSettings::default(),
             mail: MailSettings::default(),
             metrics: MetricSettings::default(),
@@ -299,6 +318,7 @@ impl Config {
                 ),
             );
         }
+        self.check_plans(error);
         let (asked, allowed) = (
             self.retry_policy.max_attempts,
             self.tenant_limits.max_attempts,
@@ -402,12 +422,8 @@ impl Config {
             trusted_proxies: self.trusted_proxies.clone(),
             egress_rules: self.egress.clone(),
             public_url: self.dashboard.public_url.clone(),
+            plans: Arc::new(self.plans()),
             sends_letters: self.mail.server.is_some(),
-            limits: DefaultLimits {
-                endpoints: self.tenant_limits.endpoints,
-                events_per_second: self.tenant_limits.events_per_second,
-                max_attempts: Some(self.tenant_limits.max_attempts),
-            },
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
         }

@@ -18,7 +18,8 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{mail, metrics, notices, otlp, pages};
+use super::{alerts, mail, metrics, notices, otlp, pages, plans};
+use crate::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
@@ -34,7 +35,7 @@ const MAX_PREFIXES: usize = 16;
 const MAX_KEY_CHARS: usize = 256;
 /// The longest grace period: nobody waits longer for a stop.
 const MAX_GRACE: Span = Span::from_hours(1);
-const MAX_BODY_BYTES: u32 = 256 << 20;
+pub(super) const MAX_BODY_BYTES: u32 = 256 << 20;
 const MIN_BODY_BYTES: u32 = 1 << 10;
 const MAX_CONNECTIONS: u32 = 1_000_000;
 const MAX_HEADER_TIME: Span = Span::from_mins(5);
@@ -112,6 +113,7 @@ impl Config {
         if let Some(section) = fields.object("tenant_limits") {
             read_tenant_limits(&mut self.tenant_limits, section);
         }
+        plans::read(&mut self.plans, &mut fields);
         let public_url = pages::read_public_url(&mut fields);
         self.dashboard.public_url = public_url.or(self.dashboard.public_url.take());
         if let Some(section) = fields.object("dashboard") {
@@ -125,6 +127,9 @@ impl Config {
         }
         if let Some(section) = fields.object("breaker") {
             read_breaker(&mut self.breaker, section);
+        }
+        if let Some(section) = fields.object("alerts") {
+            alerts::read_alerts(&mut self.alerts, section);
         }
         if let Some(section) = fields.object("notices") {
             notices::read_notices(&mut self.notices, section);
@@ -171,10 +176,25 @@ fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
         &mut limits.endpoints,
         fields.count("endpoints", 0, MAX_COUNT),
     );
-    let rate = count_or_none(&mut fields, "events_per_second");
-    set(&mut limits.events_per_second, rate);
+    let rate = count_or_none(
+        &mut fields,
+        "events_per_second",
+        MAX_EVENTS_PER_SECOND.into(),
+    );
+    let narrow = |count: u64| u32::try_from(count).expect("no more than was allowed");
+    set(
+        &mut limits.events_per_second,
+        rate.map(|rate| rate.map(narrow)),
+    );
+    let per_month = count_or_none(&mut fields, "events_per_month", MAX_EVENTS_PER_MONTH);
+    set(&mut limits.events_per_month, per_month);
     let attempts = fields.count("max_attempts", 1, MAX_ATTEMPTS);
     set(&mut limits.max_attempts, attempts);
+    let in_flight = count_or_none(&mut fields, "in_flight", MAX_IN_FLIGHT.into());
+    set(
+        &mut limits.in_flight,
+        in_flight.map(|count| count.map(narrow)),
+    );
     fields.finish();
 }
 
@@ -359,17 +379,18 @@ fn not_a_preset(error: UnknownPreset) -> String {
 }
 
 /// A count, or nothing where the word `none` stands. The outer option says whether there was either.
-fn count_or_none(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Option<u32>> {
+fn count_or_none(
+    fields: &mut Fields<'_, '_>,
+    name: &'static str,
+    most: u64,
+) -> Option<Option<u64>> {
     let value = fields.value(name)?;
     if value.as_str() == Some(NONE) {
         return Some(None);
     }
-    let count = value
-        .as_u64()
-        .and_then(|count| u32::try_from(count).ok())
-        .filter(|count| (1..=MAX_PACE).contains(count));
+    let count = value.as_u64().filter(|count| (1..=most).contains(count));
     if count.is_none() {
-        let message = format!("must be a whole number from 1 to {MAX_PACE}, or \"{NONE}\"");
+        let message = format!("must be a whole number from 1 to {most}, or \"{NONE}\"");
         fields.wrong(name, message);
     }
     count.map(Some)

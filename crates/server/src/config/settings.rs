@@ -1,6 +1,7 @@
 //! Every setting by name.
 //!
-//! The one list from which variables and flags follow. What a setting means is in
+//! The one list from which variables and flags follow; but for plans, whose names are the operator's own, so that they
+//! stand in the file only. What a setting means is in
 //! [`read`](super::read), what it is for in `config.default.toml`; tests hold the three together.
 
 use serde_json::{Number, Value};
@@ -84,7 +85,9 @@ pub const SETTINGS: &[Setting] = &[
     plain("limits.request_burst", Count),
     plain("tenant_limits.endpoints", Count),
     plain("tenant_limits.events_per_second", Count),
+    plain("tenant_limits.events_per_month", Count),
     plain("tenant_limits.max_attempts", Count),
+    plain("tenant_limits.in_flight", Count),
     plain("dashboard.enabled", Truth),
     plain("dashboard.session", Text),
     plain("portal.name", Text),
@@ -102,6 +105,25 @@ pub const SETTINGS: &[Setting] = &[
     plain("breaker.exhausted_deliveries", Count),
     plain("breaker.first_wait", Text),
     plain("breaker.longest_wait", Text),
+    plain("alerts.enabled", Truth),
+    plain("alerts.every", Text),
+    plain("alerts.window", Text),
+    plain("alerts.calm", Text),
+    plain("alerts.min_attempts", Count),
+    plain("alerts.retry_ratio", Count),
+    plain("alerts.dead_letter_ratio", Count),
+    plain("alerts.attempts_per_success", Count),
+    plain("alerts.second_attempt_success_ratio", Count),
+    plain("alerts.retrying_over_24h", Count),
+    plain("alerts.dead_letters_growing", Count),
+    plain("alerts.breaker_tripped", Text),
+    plain("alerts.disable_warning", Text),
+    plain("alerts.endpoint_disabled", Text),
+    plain("alerts.queue_age", Text),
+    plain("alerts.store_slow", Text),
+    plain("alerts.store_nearly_full", Count),
+    plain("alerts.notices_stuck", Text),
+    plain("alerts.database_bytes", Count),
     plain("notices.tenant", Text),
     plain("notices.gather", Text),
     plain("mail.server", Text),

@@ -8,10 +8,17 @@ use super::visit::Visit;
 use super::{Dashboard, Site, answer};
 
 /// The parts of the site of somebody who sees everything.
-const ALL: [Tab; 4] = [Tab::Overview, Tab::Tenants, Tab::Lab, Tab::Audit];
-/// The parts of a tenant's site.
-const TENANTS: [Tab; 6] = [
+const ALL: [Tab; 5] = [
     Tab::Overview,
+    Tab::Alerts,
+    Tab::Tenants,
+    Tab::Lab,
+    Tab::Audit,
+];
+/// The parts of a tenant's site.
+const TENANTS: [Tab; 7] = [
+    Tab::Overview,
+    Tab::Alerts,
     Tab::Endpoints,
     Tab::Deliveries,
     Tab::DeadLetters,

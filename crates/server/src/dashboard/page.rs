@@ -105,6 +105,8 @@ pub(super) fn print_of(bytes: &[u8]) -> String {
 pub(super) enum Tab {
     /// How everything is.
     Overview,
+    /// What is wrong.
+    Alerts,
     /// Who there is.
     Tenants,
     /// Where events go.
@@ -128,6 +130,7 @@ impl Tab {
     pub(super) fn name(self) -> &'static str {
         match self {
             Tab::Overview => "Overview",
+            Tab::Alerts => "Alerts",
             Tab::Tenants => "Tenants",
             Tab::Endpoints => "Endpoints",
             Tab::Deliveries => "Deliveries",
@@ -143,6 +146,7 @@ impl Tab {
     pub(super) fn path(self) -> &'static str {
         match self {
             Tab::Overview | Tab::None => "",
+            Tab::Alerts => "/alerts",
             Tab::Tenants => "/tenants",
             Tab::Endpoints => "/endpoints",
             Tab::Deliveries => "/deliveries",

@@ -102,12 +102,14 @@ impl House {
             });
         };
         let tenant = store.tenant(row.endpoint.tenant.clone()).await?;
-        let plan = tenant.as_ref().map(|tenant| tenant.limits);
+        let plans = &self.store_settings.plans;
+        let limits = tenant.as_ref().map(|tenant| plans.limits_of(tenant));
+        let limits = limits.unwrap_or_default();
         let inherited = tenant.and_then(|tenant| tenant.default_retry_policy);
         let policy = self
             .store_settings
             .policy_for(row.endpoint.retry_policy.as_ref(), inherited.as_ref());
-        let policy = plan.unwrap_or_default().bound(policy);
+        let policy = limits.bound(policy);
         let introduction = Introduction {
             endpoint,
             tenant: row.endpoint.tenant.clone(),
@@ -115,6 +117,7 @@ impl House {
                 policy,
                 retry_after_cap: self.retry_after_cap,
                 max_in_flight: row.endpoint.max_in_flight,
+                tenant_in_flight: limits.in_flight,
                 rate: row.endpoint.rate,
                 ordered: row.endpoint.ordered,
                 breaker: self.breaker.clone(),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCensus, LaneView};
+use posthaste_core::dispatcher::{BreakerCensus, Crowd, LaneView};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -172,6 +172,16 @@ impl Engine {
     /// How the breakers are.
     pub async fn breakers(&self) -> Result<BreakerCensus, EngineError> {
         self.ask(|reply| Message::Census { reply }).await
+    }
+
+    /// What limited tenants have under way, and how often everything was lost before.
+    pub(super) async fn crowds(&self) -> Result<(u64, Vec<Crowd>), EngineError> {
+        self.ask(|reply| Message::Crowds { reply }).await
+    }
+
+    /// So many of these tenants' may be under way, unless everything was lost since.
+    pub(super) fn make_room(&self, losses: u64, rooms: Vec<(TenantId, u32)>) {
+        self.shared.inbox.put(Message::Room { losses, rooms });
     }
 
     /// Whether a delivery is being sent, or its result is being written down.

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCensus, Input, LaneView, Ticket};
+use posthaste_core::dispatcher::{BreakerCensus, Crowd, Input, LaneView, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -90,6 +90,13 @@ pub(super) enum Message {
     },
     /// A standing could not be written down a while ago.
     StandAgain { endpoint: EndpointId, decree: u64 },
+    /// Somebody wants to know what limited tenants have under way, and how often everything was lost before.
+    Crowds { reply: Reply<(u64, Vec<Crowd>)> },
+    /// This node may have so many of these tenants' under way; unless everything was lost since it asked.
+    Room {
+        losses: u64,
+        rooms: Vec<(TenantId, u32)>,
+    },
     /// Begin nothing new.
     CalmDown,
     /// The same, and end when what was begun is written down.

@@ -34,6 +34,7 @@ mod holdings;
 mod inbox;
 mod ownership;
 mod pantry;
+mod room;
 mod shell;
 mod tokens;
 mod waiting;

@@ -25,6 +25,7 @@ use super::holdings::{Hold, Holdings};
 use super::inbox::Message;
 use super::ownership::{Recall, Search};
 use super::pantry::{Goods, Pantry};
+use super::room;
 use super::tokens::Tokens;
 use super::waiting::{Petition, Waiting};
 use crate::clock::Clock;
@@ -77,7 +78,11 @@ impl Engine {
         let mut shell = match settings.lease {
             // What waits is asked for when something is granted.
             Some(_) => {
+                let cluster = settings.store.cluster();
                 let shell = Shell::new(self, settings);
+                if let Some(cluster) = cluster {
+                    tokio::spawn(room::keep_sharing(self.clone(), cluster));
+                }
                 shell.look_for_work_now_and_then();
                 shell
             }
@@ -138,6 +143,10 @@ impl Shell {
             true => Holdings::nothing(),
             false => Holdings::everything(),
         };
+        let mut dispatcher = Dispatcher::new(settings.limits, settings.dice);
+        if is_shared && settings.store.cluster().is_some() {
+            dispatcher.share_room();
+        }
         Shell {
             shared: engine.shared.clone(),
             depot: Arc::new(Depot {
@@ -153,7 +162,7 @@ impl Shell {
                 losses: engine.shared.losses.clone(),
                 lease: settings.lease.unwrap_or_else(Lease::endless),
             }),
-            dispatcher: Dispatcher::new(settings.limits, settings.dice),
+            dispatcher,
             chronicle: Chronicle::new(settings.observe, settings.clock, settings.telemetry),
             cards: Cards::default(),
             pantry: Pantry::default(),
@@ -222,6 +231,10 @@ impl Shell {
                     self.reload(endpoint);
                 }
             }
+            Message::Crowds { reply } => {
+                let _ = reply.send(Ok((self.losses, self.dispatcher.crowds())));
+            }
+            Message::Room { losses, rooms } => self.make_room(losses, &rooms),
             Message::Work(work) => self.work(work),
             Message::Found(found) => self.found(found),
             Message::Poll => self.polled(),

@@ -280,7 +280,10 @@ impl World {
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
         match accepted.await.unwrap() {
             Ingest::Done(events) => events.iter().map(|e| e.event.deliveries[0].id).collect(),
-            refused @ (Ingest::Conflict(_) | Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => {
+            refused @ (Ingest::Conflict(_)
+            | Ingest::NoSuchTenant
+            | Ingest::NoSuchEndpoint
+            | Ingest::OverLimit { .. }) => {
                 panic!("{refused:?}")
             }
         }

@@ -54,21 +54,29 @@ pub(super) fn event_of(
     })
 }
 
-/// Hands events over. Their tenant is made if it is not there.
+/// Hands events over. Their tenant is made if it is not there. A key that somebody else has used for something else
+/// keeps only its own event from being told.
 pub(super) async fn accept(
     store: &dyn Store,
     clock: &Clock,
     tenant: &TenantId,
     events: Vec<NewEvent>,
 ) -> Result<(), StoreError> {
-    for may_be_missing in [true, false] {
-        match store.accept(clock.wall(), events.clone()).await? {
-            Ingest::Done(_) => return Ok(()),
-            Ingest::NoSuchTenant if may_be_missing => make_tenant(store, clock, tenant).await?,
-            refused @ (Ingest::NoSuchTenant | Ingest::Conflict(_) | Ingest::NoSuchEndpoint) => {
-                return Err(StoreError::Unavailable(format!(
-                    "operational events were refused: {refused:?}"
-                )));
+    match store.accept(clock.wall(), events.clone()).await? {
+        Ingest::Done(_) => return Ok(()),
+        Ingest::NoSuchTenant => make_tenant(store, clock, tenant).await?,
+        Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {}
+    }
+    for event in events {
+        let key = event.idempotency.as_ref().map(|it| it.key.clone());
+        match store.accept(clock.wall(), vec![event]).await? {
+            Ingest::Done(_) => {}
+            Ingest::NoSuchTenant => {
+                let gone = format!("the tenant {tenant} is gone again");
+                return Err(StoreError::Unavailable(gone));
+            }
+            Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
+                tracing::error!(%tenant, key, "an operational event was refused: its idempotency key is taken");
             }
         }
     }

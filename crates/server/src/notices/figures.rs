@@ -14,27 +14,23 @@ pub(super) enum LetterOutcome {
     /// It is on its way.
     Sent,
     /// It is tried again.
-    Deferred,
-    /// It was refused for good.
-    Refused,
-    /// It was tried for long enough.
-    Expired,
+    Later,
+    /// It was refused for good, or tried for long enough.
+    Dropped,
 }
 
 impl LetterOutcome {
-    const ALL: [LetterOutcome; 4] = [
+    const ALL: [LetterOutcome; 3] = [
         LetterOutcome::Sent,
-        LetterOutcome::Deferred,
-        LetterOutcome::Refused,
-        LetterOutcome::Expired,
+        LetterOutcome::Later,
+        LetterOutcome::Dropped,
     ];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             LetterOutcome::Sent => "sent",
-            LetterOutcome::Deferred => "deferred",
-            LetterOutcome::Refused => "refused",
-            LetterOutcome::Expired => "expired",
+            LetterOutcome::Later => "later",
+            LetterOutcome::Dropped => "dropped",
         }
     }
 }

@@ -101,7 +101,7 @@ impl Postman {
             Ok(()) => tracing::info!(recipient, lines, "a letter was sent"),
             Err(why) => {
                 let tries = letter.tries + 1;
-                let outcome = format!("{outcome:?}").to_lowercase();
+                let outcome = outcome.name();
                 tracing::warn!(recipient, lines, tries, outcome, %why, "a letter was not taken");
             }
         }
@@ -126,13 +126,13 @@ fn judge(
             let quiet_until = now.after(every);
             (Posted::Sent { quiet_until }, LetterOutcome::Sent)
         }
-        Err(PostError::Never(_)) => (Posted::Dropped, LetterOutcome::Refused),
+        Err(PostError::Never(_)) => (Posted::Dropped, LetterOutcome::Dropped),
         Err(PostError::Later(_)) if letter.first_at.after(TRIED_FOR) <= now => {
-            (Posted::Dropped, LetterOutcome::Expired)
+            (Posted::Dropped, LetterOutcome::Dropped)
         }
         Err(PostError::Later(_)) => {
             let at = now.after(pause(letter.tries));
-            (Posted::Later { at }, LetterOutcome::Deferred)
+            (Posted::Later { at }, LetterOutcome::Later)
         }
     }
 }
@@ -184,6 +184,6 @@ mod tests {
         assert_eq!(sent, (Posted::Sent { quiet_until }, LetterOutcome::Sent));
         let refused = Err(PostError::Never("no such user".to_owned()));
         let refused = judge(&letter(0), &refused, Timestamp(5), every);
-        assert_eq!(refused, (Posted::Dropped, LetterOutcome::Refused));
+        assert_eq!(refused, (Posted::Dropped, LetterOutcome::Dropped));
     }
 }

@@ -23,6 +23,8 @@ mod herald;
 mod letters;
 pub mod mail;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

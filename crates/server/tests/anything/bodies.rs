@@ -96,6 +96,8 @@ fn name() -> impl Strategy<Value = String> {
         "endpoints",
         "events_per_second",
         "events_per_month",
+        "in_flight",
+        "plan",
         "payload_bytes",
         "max_attempts",
         "retention",

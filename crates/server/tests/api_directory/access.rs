@@ -159,6 +159,9 @@ async fn a_tenants_key_reaches_its_own() {
     assert_eq!(answer.status, 403);
     let limits = &world.get("/v1/tenants/acme").await.json["limits"];
     assert_eq!(limits["endpoints"], Value::Null);
+    let richer = json!({"plan": null});
+    let answer = world.call("PATCH", "/v1/tenants/acme", &key, richer).await;
+    assert_eq!(answer.status, 403);
 }
 
 #[tokio::test]

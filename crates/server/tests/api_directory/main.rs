@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod alerts;
 mod audit;
 mod credentials;
 mod endpoints;

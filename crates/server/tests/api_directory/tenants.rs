@@ -1,5 +1,9 @@
 //! Tenants.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use posthaste_store::{Limits, Plans};
 use serde_json::{Value, json};
 
 use crate::kit::World;
@@ -11,8 +15,8 @@ async fn a_tenant_reads_as_it_was_written() {
     let world = World::new().await;
     let limits = json!({
         "endpoints": 100, "events_per_second": 500, "events_per_month": null,
-        "payload_bytes": 1_048_576, "max_attempts": 30, "retention": "30d",
-        "payload_retention": "7d", "attempt_retention": "2d",
+        "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
+        "payload_retention": "1d", "attempt_retention": "2d",
     });
     let policy = json!({"preset": "swift", "max_attempts": 4});
     let made = world
@@ -23,8 +27,8 @@ async fn a_tenant_reads_as_it_was_written() {
         .await;
     assert_eq!(made.status, 201);
     let expected = json!({
-        "id": "acme", "name": "Acme", "default_retry_policy": policy, "limits": limits,
-        "created_at": "2026-01-02T03:04:05.678Z",
+        "id": "acme", "name": "Acme", "default_retry_policy": policy, "plan": null,
+        "limits": limits, "created_at": "2026-01-02T03:04:05.678Z",
     });
     assert_eq!(made.json, expected);
     assert_eq!(world.get(TENANT).await.json, expected);
@@ -119,6 +123,91 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
     assert_eq!(world.get(TENANT).await.json, changed.json);
     let refused = world.patch(TENANT, json!({"id": "other"})).await;
     assert_eq!(refused.wrong_fields(), ["id"]);
+}
+
+#[tokio::test]
+async fn a_plan_holds_where_the_tenant_does_not_say() {
+    let world = World::with(|settings| {
+        let free = Limits {
+            endpoints: Some(1),
+            max_attempts: Some(5),
+            ..Limits::default()
+        };
+        let named = BTreeMap::from([
+            ("free".to_owned(), free),
+            ("pro".to_owned(), Limits::default()),
+        ]);
+        settings.plans = Arc::new(Plans {
+            named,
+            ..Plans::default()
+        });
+    })
+    .await;
+    let made = world
+        .post("/v1/tenants", json!({"id": "acme", "plan": "gold"}))
+        .await;
+    assert_eq!(made.status, 422);
+    assert!(made.text("detail").contains("free, pro"), "{}", made.json);
+    let made = world
+        .post("/v1/tenants", json!({"id": "acme", "plan": "free"}))
+        .await;
+    assert_eq!(made.status, 201);
+    assert_eq!(made.text("plan"), "free");
+    world.endpoint("acme").await;
+    let second = json!({"url": "https://example.com/second"});
+    let refused = world
+        .post("/v1/tenants/acme/endpoints", second.clone())
+        .await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.text("code"), "quota_exceeded");
+    let eager = json!({"default_retry_policy": {"preset": "swift"}});
+    let refused = world.patch(TENANT, eager).await;
+    assert_eq!(
+        refused.wrong_fields(),
+        ["default_retry_policy.max_attempts"]
+    );
+    // Its own limit wins, and so does another plan.
+    let changed = world
+        .patch(TENANT, json!({"limits": {"endpoints": 2}}))
+        .await;
+    assert_eq!(changed.text("plan"), "free");
+    assert_eq!(
+        world
+            .post("/v1/tenants/acme/endpoints", second)
+            .await
+            .status,
+        201
+    );
+    let usage = world.get("/v1/tenants/acme/usage").await.json;
+    assert_eq!(usage["plan"], "free");
+    assert_eq!(usage["plan_found"], true);
+    let shown = |name: &str| usage["limits"][name].clone();
+    assert_eq!(
+        shown("endpoints"),
+        json!({"limit": 2, "used": 2, "source": "tenant", "resets_at": null})
+    );
+    assert_eq!(
+        shown("max_attempts"),
+        json!({"limit": 5, "used": null, "source": "plan", "resets_at": null})
+    );
+    let next_month = "2026-02-01T00:00:00.000Z";
+    assert_eq!(
+        shown("events_per_month"),
+        json!({"limit": null, "used": 0, "source": "server", "resets_at": next_month})
+    );
+    let plans = world.get("/v1/plans").await.json;
+    assert_eq!(plans["data"][0]["name"], "free");
+    assert_eq!(plans["data"][0]["limits"]["endpoints"], 1);
+    assert_eq!(plans["data"][1]["name"], "pro");
+    let changed = world
+        .patch(TENANT, json!({"plan": null, "limits": null}))
+        .await;
+    assert_eq!(changed.json["plan"], Value::Null);
+    let third = json!({"url": "https://example.com/third"});
+    assert_eq!(
+        world.post("/v1/tenants/acme/endpoints", third).await.status,
+        201
+    );
 }
 
 #[tokio::test]

@@ -157,8 +157,30 @@ async fn limits_are_named() {
     world.post(path, &fits).await.ok(202);
     let answer = world.post(path, &fits).await;
     answer.problem(429, "quota_exceeded");
-    assert!(answer.text().contains("events_per_second"));
+    assert_eq!(answer.json()["limit"], "events_per_second");
     assert_eq!(answer.headers["retry-after"], "1");
+    // What is found again costs nothing, even now; and waiting does not make room for more than ever fits.
+    let keyed = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
+    world
+        .post(path, &keyed)
+        .await
+        .problem(429, "quota_exceeded");
+    world.wall_ms.fetch_add(334, Ordering::SeqCst);
+    world.post(path, &keyed).await.ok(202);
+    world.post(path, &fits).await.problem(429, "quota_exceeded");
+    world.post(path, &keyed).await.ok(200);
+    let four = json!({"events": [fits, fits, fits, fits]});
+    world.wall_ms.fetch_add(2_000, Ordering::SeqCst);
+    let answer = world.post(&format!("{path}/batch"), &four).await;
+    answer.problem(403, "quota_exceeded");
+    assert_eq!(answer.json()["limit"], "events_per_second");
+    assert!(answer.text().contains("fewer events"), "{}", answer.text());
+    assert!(!answer.headers.contains_key("retry-after"));
+    let three = json!({"events": [fits, fits, fits]});
+    world.post(&format!("{path}/batch"), &three).await.ok(202);
+    let shut = json!({"limits": {"events_per_second": 0}});
+    world.patch("/v1/tenants/small", &shut).await.ok(200);
+    world.post(path, &fits).await.problem(403, "quota_exceeded");
 }
 
 #[tokio::test]
@@ -183,7 +205,13 @@ async fn a_month_has_only_so_many_events() {
     world.post(path, &event).await.ok(202);
     let refused = world.post(path, &event).await;
     refused.problem(429, "quota_exceeded");
-    assert!(refused.text().contains("events_per_month"));
+    assert_eq!(refused.json()["limit"], "events_per_month");
+    // A greater limit holds at once, though it was refused before.
+    let plan = json!({"limits": {"events_per_month": 5}});
+    world.patch("/v1/tenants/small", &plan).await.ok(200);
+    world.post(path, &event).await.ok(202);
+    let refused = world.post(path, &event).await;
+    refused.problem(429, "quota_exceeded");
     // From the noon of the 15th to the end of November.
     let wait_secs = (15 * 24 + 12) * 3_600;
     assert_eq!(refused.headers["retry-after"], wait_secs.to_string());

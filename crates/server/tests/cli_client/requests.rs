@@ -13,6 +13,8 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     ("tenants show acme", "GET /v1/tenants/acme", ""),
+    ("tenants usage acme", "GET /v1/tenants/acme/usage", ""),
+    ("tenants plans", "GET /v1/plans", ""),
     (
         "tenants create acme --name Acme",
         "POST /v1/tenants",
@@ -22,6 +24,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "tenants create --name A --endpoints 5 --events-per-second 6 --events-per-month 7 --payload-bytes 8 --max-attempts 9 --retention 30d --payload-retention 7d --attempt-retention 2d --retry-policy swift",
         "POST /v1/tenants",
         r#"{"name":"A","default_retry_policy":{"preset":"swift"},"limits":{"endpoints":5,"events_per_second":6,"events_per_month":7,"payload_bytes":8,"max_attempts":9,"retention":"30d","payload_retention":"7d","attempt_retention":"2d"}}"#,
+    ),
+    (
+        "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d",
+        "POST /v1/tenants",
+        r#"{"plan":"pro","limits":{"in_flight":4,"payload_retention":"1d","attempt_retention":"2d"}}"#,
     ),
     (
         "tenants update acme --name B",
@@ -186,6 +193,16 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     ("stats", "GET /v1/tenants/acme/stats", ""),
+    (
+        "alerts list --open --name retry_ratio",
+        "GET /v1/tenants/acme/alerts?state=open&name=retry_ratio",
+        "",
+    ),
+    (
+        "alerts list --resolved --endpoint ep_1 --since 2026-11-15T12:00:00Z",
+        "GET /v1/tenants/acme/alerts?state=resolved&endpoint=ep_1&since=2026-11-15T12%3A00%3A00.000Z",
+        "",
+    ),
     (
         "audit list --since 2026-11-15T12:00:00Z --until 2026-11-15T13:00:00Z --limit 9",
         "GET /v1/tenants/acme/audit?since=2026-11-15T12%3A00%3A00.000Z&until=2026-11-15T13%3A00%3A00.000Z&limit=9",

@@ -21,4 +21,5 @@ mod one_event;
 mod quiet;
 mod restart;
 mod roles;
+mod room;
 mod turnover;

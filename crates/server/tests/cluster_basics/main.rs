@@ -7,6 +7,7 @@
 
 mod asked;
 mod figures;
+mod notices;
 mod pair;
 mod roles;
 mod start;

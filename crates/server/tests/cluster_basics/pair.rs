@@ -25,10 +25,14 @@ impl Pair {
     }
 
     pub(crate) async fn with_roles(roles: [&str; 2]) -> Pair {
+        Pair::with(roles, &[]).await
+    }
+
+    pub(crate) async fn with(roles: [&str; 2], arguments: &[&str]) -> Pair {
         let database = Database::fresh();
         let home = tempfile::tempdir().expect("a directory");
         let start = |role: &str| {
-            let launch = launch(&database, &home).role(role);
+            let launch = launch(&database, &home).role(role).with(arguments);
             Node::start(&launch)
         };
         let nodes = roles.map(start);

@@ -1,6 +1,7 @@
 //! The configuration: every setting, every way to set it, every mistake.
 
 mod mail;
+mod plans;
 mod rules;
 mod values;
 
@@ -486,7 +487,8 @@ fn the_api_is_told_what_was_set() {
             "retry_policy = { preset = 'swift', max_attempts = 3 }\n\
              grace = '3s'\n[limits]\nbody_bytes = 2048\nbatch_body_bytes = 4096\n\
              connections = 5\nheader_read_time = '6s'\nrequests_per_second = 7\nrequest_burst = 8\n\
-             [tenant_limits]\nendpoints = 9\nevents_per_second = 10\nmax_attempts = 11\n",
+             [tenant_limits]\nendpoints = 9\nevents_per_second = 10\nmax_attempts = 11\n\
+             events_per_month = 12\nin_flight = 13\n",
         )
         .flags(["--admin-key", "ph_x", "--allow-http"])
         .load()
@@ -495,9 +497,16 @@ fn the_api_is_told_what_was_set() {
     assert_eq!((api.body_bytes, api.batch_bytes), (2_048, 4_096));
     assert_eq!((api.max_connections, api.head_timeout.as_secs()), (5, 6));
     assert_eq!((api.key_rate.per_second, api.key_rate.burst), (7, 8));
-    assert_eq!(api.limits.endpoints, 9);
-    assert_eq!(api.limits.events_per_second, Some(10));
-    assert_eq!(api.limits.max_attempts, Some(11));
+    let limits = api.plans.server;
+    assert_eq!(limits.endpoints, Some(9));
+    assert_eq!(limits.events_per_second, Some(10));
+    assert_eq!(limits.max_attempts, Some(11));
+    assert_eq!(
+        (limits.events_per_month, limits.in_flight),
+        (Some(12), Some(13))
+    );
+    assert_eq!(limits.payload_bytes, Some(2_048));
+    assert_eq!(limits.retention, Some(config.retention));
     assert_eq!(api.grace.as_secs(), 3);
     assert_eq!(api.admin_keys, [posthaste::chance::hash_key("ph_x")]);
     assert!(api.egress_rules.allow_http);

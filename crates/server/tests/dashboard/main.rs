@@ -6,6 +6,7 @@
     reason = "tests call the server as its callers do, and are its receivers"
 )]
 
+mod alerts;
 mod dead_letters;
 mod deliveries;
 mod doors;

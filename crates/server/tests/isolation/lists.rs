@@ -136,13 +136,14 @@ fn assert_own(page: &Value, own: &Household, others: [&Household; 2], path: &str
 
 /// The bytes of an id.
 fn raw(id: &str) -> Option<Vec<u8>> {
-    use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId};
+    use posthaste_core::id::{AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId};
     let number = None
         .or_else(|| id.parse::<EndpointId>().ok().map(|id| id.0))
         .or_else(|| id.parse::<EventId>().ok().map(|id| id.0))
         .or_else(|| id.parse::<DeliveryId>().ok().map(|id| id.0))
         .or_else(|| id.parse::<ReplayId>().ok().map(|id| id.0))
         .or_else(|| id.parse::<KeyId>().ok().map(|id| id.0))
-        .or_else(|| id.parse::<AuditId>().ok().map(|id| id.0));
+        .or_else(|| id.parse::<AuditId>().ok().map(|id| id.0))
+        .or_else(|| id.parse::<AlertId>().ok().map(|id| id.0));
     number.map(|number: u128| number.to_be_bytes().to_vec())
 }

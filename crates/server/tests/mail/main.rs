@@ -7,6 +7,7 @@
 
 mod program;
 mod refusals;
+mod told;
 mod ways;
 
 use std::time::Duration;

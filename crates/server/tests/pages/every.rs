@@ -37,14 +37,16 @@ pub(crate) async fn shapes(stage: &Stage) -> BTreeMap<String, String> {
 }
 
 /// The pages there must be.
-const OF_ALL: [&str; 4] = [
+const OF_ALL: [&str; 5] = [
     "/dashboard",
+    "/dashboard/alerts",
     "/dashboard/tenants",
     "/dashboard/lab",
     "/dashboard/audit",
 ];
-const OF_A_TENANT: [&str; 12] = [
+const OF_A_TENANT: [&str; 13] = [
     "",
+    "/alerts",
     "/endpoints",
     "/endpoints/new",
     "/endpoints/{ep}",

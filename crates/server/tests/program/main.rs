@@ -6,6 +6,7 @@
     reason = "tests call the program as people do"
 )]
 
+mod alerts;
 mod credentials;
 mod deliver;
 mod figures;

@@ -94,6 +94,13 @@ impl World {
         reply.expect(202);
     }
 
+    /// Waits until so many deliveries have succeeded.
+    async fn until_delivered(&self, count: usize) {
+        let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
+        let all = |page: &Value| page["data"].as_array().expect("a list").len() == count;
+        self.api().until(path, all).await;
+    }
+
     /// Waits until the operator was told so.
     async fn until_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let ledger = self.receiver.until(|ledger| wanted(&told(ledger))).await;
@@ -179,6 +186,7 @@ async fn whatever_happens_to_an_endpoint_is_told_once() {
     world.until_told_of("endpoint.breaker_tripped").await;
     world.hook_answers(200);
     world.until_told_of("endpoint.recovered").await;
+    world.until_delivered(3).await;
     world.hook_answers(400);
     world.send(UNTIL_DISABLED).await;
     let told = world
@@ -275,11 +283,7 @@ async fn killed_in_between_nothing_is_lost_and_nothing_told_twice() {
         world.server.kill();
         world.hook_answers(200);
         world.server.restart();
-        let mut api = world.api();
-        let pending = "/v1/tenants/acme/deliveries?status=pending&limit=1";
-        api.until(pending, |page| page["data"] == json!([])).await;
-        let retrying = "/v1/tenants/acme/deliveries?status=retrying&limit=1";
-        api.until(retrying, |page| page["data"] == json!([])).await;
+        world.until_delivered(3 * round).await;
     }
     world.hook_answers(400);
     world.send(UNTIL_DISABLED).await;

@@ -10,6 +10,8 @@
     reason = "what the stories stand on serves files too, which are told of elsewhere"
 )]
 
+#[path = "../program/alerts.rs"]
+mod alerts;
 #[path = "../program/deliver.rs"]
 mod deliver;
 #[path = "../program/figures.rs"]

@@ -322,7 +322,9 @@ pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn 
                 ids.push(ingested[0].event.id);
             }
             Ingest::Conflict(which) => assert_eq!(which, [0]),
-            Ingest::NoSuchTenant | Ingest::NoSuchEndpoint => panic!("refused"),
+            Ingest::NoSuchTenant | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
+                panic!("refused")
+            }
         }
     }
     assert_eq!((fresh, set(ids).len()), (1, 1));

@@ -283,7 +283,10 @@ impl<'a> World<'a> {
             .expect("it is accepted")
         {
             Ingest::Done(ingested) => ingested,
-            refused @ (Ingest::Conflict(_) | Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => {
+            refused @ (Ingest::Conflict(_)
+            | Ingest::NoSuchTenant
+            | Ingest::NoSuchEndpoint
+            | Ingest::OverLimit { .. }) => {
                 panic!("refused: {refused:?}")
             }
         }

@@ -14,6 +14,7 @@ mod harness;
 
 mod accepting;
 mod alerting;
+mod allowing;
 mod audit;
 mod buckets;
 mod burying;
@@ -109,6 +110,15 @@ macro_rules! every_case {
                 a_delivery_is_given_up_by_the_nearest_policy
                 what_was_accepted_was_handed_over_first_and_in_order
                 writes_take_effect_in_the_order_of_the_calls
+            }
+            allowing {
+                so_many_a_second_and_no_more
+                so_many_a_month_and_no_more
+                what_never_fits_is_told_apart
+                what_is_found_again_costs_nothing
+                many_at_once_get_no_more_than_is_allowed
+                what_was_used_is_known_for_everybody_and_for_long
+                a_later_tenant_has_used_nothing
             }
             fetching {
                 what_is_due_comes_earliest_first

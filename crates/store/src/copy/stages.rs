@@ -187,6 +187,17 @@ pub(super) const STAGES: [Stage; 11] = [
                 sql: "SELECT id, scope, name, hash, created_at FROM keys WHERE scope > ?1 AND scope <= ?2",
                 shape: Shape::Same,
             },
+            Part {
+                table: "usage",
+                columns: &[
+                    ("month", Int),
+                    ("tenant_no", Long),
+                    ("slot", Small),
+                    ("events", Long),
+                ],
+                sql: "SELECT month, tenant_no, 0, events FROM usage WHERE tenant_no > ?1 AND tenant_no <= ?2",
+                shape: Shape::Same,
+            },
         ],
     },
     Stage {

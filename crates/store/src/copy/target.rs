@@ -196,7 +196,7 @@ impl Target {
         self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
         // The planner knows nothing of rows that came like this.
-        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, audit, alerts")
+        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, usage, audit, alerts")
             .await
     }
 

@@ -1,19 +1,20 @@
 //! Events in the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use posthaste_core::allowance::UsedUp;
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::ingest::{self, Fingerprint, judge};
 use posthaste_core::lane::Standing;
 use posthaste_core::subscription::wants;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Month, Timestamp};
 
 use super::tables::{DeliveryRow, EventRow, Owner, Tables, older, page};
 use crate::{
-    AcceptedDelivery, AcceptedEvent, Content, EndpointRow, EventFilter, HandedOver, Ingest,
-    Ingested, NewEvent, Page, PageRequest, StoredEvent,
+    AcceptedDelivery, AcceptedEvent, Allowance, Content, EndpointRow, EventFilter, HandedOver,
+    Ingest, Ingested, NewEvent, Page, PageRequest, StoredEvent, Usage,
 };
 
 impl Tables {
@@ -21,6 +22,7 @@ impl Tables {
         &mut self,
         now: Timestamp,
         events: Vec<NewEvent>,
+        allowance: Allowance,
     ) -> (Ingest, Vec<HandedOver>) {
         let refused = |ingest| (ingest, Vec::new());
         let Some(tenant) = events.first().map(|event| event.tenant.clone()) else {
@@ -40,6 +42,18 @@ impl Tables {
         if events.iter().any(unreachable) {
             return refused(Ingest::NoSuchEndpoint);
         }
+        let month = (owner, Month::of(now));
+        let used = UsedUp {
+            arrival_ns: self.arrivals.get(&owner).copied().unwrap_or(0),
+            this_month: self.usage.get(&month).copied().unwrap_or(0),
+        };
+        match allowance.take(now, used, self.fresh(owner, &events)) {
+            Ok(used) => {
+                self.arrivals.insert(owner, used.arrival_ns);
+                self.usage.insert(month, used.this_month);
+            }
+            Err(over) => return refused(over.into()),
+        }
         let mut handed_over = Vec::new();
         let ingested = events
             .into_iter()
@@ -55,6 +69,31 @@ impl Tables {
             })
             .collect();
         (Ingest::Done(ingested), handed_over)
+    }
+
+    /// How many events are neither stored nor the same as an earlier one of the list.
+    fn fresh(&self, owner: Owner, events: &[NewEvent]) -> u64 {
+        let mut offered: BTreeSet<&str> = BTreeSet::new();
+        let mut fresh = 0;
+        for event in events {
+            let is_fresh = match &event.idempotency {
+                None => true,
+                Some(idempotency) => {
+                    self.stored_under(owner, event).is_none() && offered.insert(&idempotency.key)
+                }
+            };
+            fresh += u64::from(is_fresh);
+        }
+        fresh
+    }
+
+    pub(super) fn usage(&self, now: Timestamp, tenant: &TenantId) -> Option<Usage> {
+        let owner = self.owner(tenant)?;
+        let events = self.usage.get(&(owner, Month::of(now)));
+        Some(Usage {
+            endpoints: self.standing_of(owner).count() as u64,
+            events_this_month: events.copied().unwrap_or(0),
+        })
     }
 
     /// Which events come under a key that stands for another, stored or earlier in the list.

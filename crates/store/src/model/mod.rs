@@ -32,11 +32,12 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
-    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
-    EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
+    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
+    Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named,
+    NewEvent, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Usage, Written,
 };
 use tables::Tables;
 
@@ -112,8 +113,9 @@ impl ModelStore {
         tables: &mut Tables,
         now: Timestamp,
         events: Vec<NewEvent>,
+        allowance: Allowance,
     ) -> Ingest {
-        let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events);
+        let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events, allowance);
         if !deliveries.is_empty() {
             self.hand_over.accepted(deliveries);
         }
@@ -254,8 +256,17 @@ impl Store for ModelStore {
         answer(self.write(|tables| tables.set_standing(endpoint, standing, reason, health)))
     }
 
-    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
-        answer(self.write(|tables| self.accept_and_hand_over(tables, now, events)))
+    fn accept_within(
+        &self,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+        allowance: Allowance,
+    ) -> Answer<Ingest> {
+        answer(self.write(|tables| self.accept_and_hand_over(tables, now, events, allowance)))
+    }
+
+    fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
+        answer(self.read(|tables| tables.usage(now, &tenant)))
     }
 
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {

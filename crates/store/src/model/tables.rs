@@ -10,7 +10,7 @@ use posthaste_core::id::{
 };
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::{Month, Span, Timestamp};
 
 use crate::failures::Failures;
 use crate::outbox::KeptLetter;
@@ -115,6 +115,9 @@ pub(super) struct Tables {
     pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
+    /// How fast events come, and how many came in which month.
+    pub(super) arrivals: BTreeMap<Owner, u64>,
+    pub(super) usage: BTreeMap<(Owner, Month), u64>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeEntry>,
     pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
@@ -143,6 +146,8 @@ impl Tables {
             idempotency: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             replays: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            usage: BTreeMap::new(),
             alerts: BTreeMap::new(),
             notices: Vec::new(),
             figures: BTreeMap::new(),

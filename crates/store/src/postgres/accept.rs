@@ -19,6 +19,7 @@ use super::partitions::Day;
 use super::routes::{Route, Routes, TenantRoutes};
 use super::tally::Tally;
 use super::tidings::Work;
+use super::usage::Meters;
 use crate::codes::RowStatus;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
 
@@ -96,6 +97,8 @@ pub(super) struct Desk<'s> {
     pub(super) routes: &'s Routes,
     pub(super) mint: &'s mut Mint,
     pub(super) tally: &'s mut Tally,
+    /// What tenants have used up.
+    pub(super) meters: &'s mut Meters,
     /// What is known to be stored under keys, or is being stored by this batch.
     pub(super) known: Known,
 }
@@ -103,11 +106,12 @@ pub(super) struct Desk<'s> {
 impl<'a> Acceptance<'a> {
     /// Adds what one caller wants accepted, all or none of it.
     pub(super) fn add(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) {
-        let answer = self.judge(desk, accepting.now, &accepting.events);
+        let answer = self.judge(desk, accepting);
         self.answers.push(answer);
     }
 
-    fn judge(&mut self, desk: &mut Desk<'_>, now: Timestamp, events: &'a [NewEvent]) -> Ingest {
+    fn judge(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) -> Ingest {
+        let (now, events) = (accepting.now, &accepting.events);
         let Some(first) = events.first() else {
             return Ingest::Done(Vec::new());
         };
@@ -124,6 +128,12 @@ impl<'a> Acceptance<'a> {
             {
                 return Ingest::NoSuchEndpoint;
             }
+        }
+        let fresh = plans.iter().filter(|plan| matches!(plan, Plan::Store));
+        let fresh = fresh.count() as u64;
+        let taken = desk.meters.take(tenant.no, now, accepting.allowance, fresh);
+        if let Err(over) = taken {
+            return over.into();
         }
         let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
         for (event, plan) in events.iter().zip(plans) {

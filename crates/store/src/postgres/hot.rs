@@ -7,6 +7,7 @@
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
@@ -23,6 +24,7 @@ use super::scene::{GUARD, Scene};
 use super::schema::meta;
 use super::tally::{self, Tally};
 use super::tidings;
+use super::usage::{self, Meters};
 use super::writer::{MAX_TRIES, PATIENCE, Writer};
 use crate::{HandedOver, Ingest, StoreError, Written};
 
@@ -114,7 +116,9 @@ impl Batch {
         let keyed = |it: &Accepting| it.events.iter().any(|event| event.idempotency.is_some());
         let mut answered = self.accepts.iter().zip(answers);
         answered.any(|(accepting, answer)| match answer {
-            Ingest::Conflict(_) | Ingest::NoSuchEndpoint => keyed(accepting),
+            Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
+                keyed(accepting)
+            }
             Ingest::Done(_) | Ingest::NoSuchTenant => false,
         })
     }
@@ -156,7 +160,9 @@ impl Writer {
                     if !handed_over.is_empty() {
                         self.hand_over.accepted(handed_over);
                     }
-                    return batch.answer(ingests);
+                    let month = batch.accepts.last().map(|it| Month::of(it.now));
+                    batch.answer(ingests);
+                    return self.forget_usage(month).await;
                 }
                 Err(fault) => fault,
             };
@@ -206,8 +212,10 @@ impl Writer {
         batch: &mut Batch,
     ) -> Result<(Vec<Ingest>, Vec<HandedOver>), Fault> {
         let link = self.scene.link.clone();
+        let mut begun = false;
         if batch.outdated >= MAX_OUTDATED {
             link.batch("BEGIN").await?;
+            begun = true;
             self.scene.share_directory().await?;
         } else if self.scene.routes.is_stale() {
             self.scene
@@ -219,17 +227,25 @@ impl Writer {
         batch.drop_if(|it| !holdings.owns(it.attempt.delivery.facts().endpoint));
         let mut known = self.known_keys(&link, batch).await?;
         let numbers = self.numbers(&link, batch).await?;
-        let (mut accepted, recorded, tally) = loop {
+        let held = Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
+        begun |= held.is_some();
+        let meters = held.unwrap_or_default();
+        let plan = loop {
             let looked = known.is_some();
-            let plan = plan(&mut self.scene, batch, &numbers, known.unwrap_or_default());
-            if looked || !batch.may_be_stored(&plan.0.answers) {
+            let known_now = known.unwrap_or_default();
+            let plan = plan(&mut self.scene, batch, &numbers, known_now, meters.clone());
+            if looked || !batch.may_be_stored(&plan.accepted.answers) {
                 break plan;
             }
             known = Some(accept::look_up(&link, &self.scene.routes, &batch.accepts).await?);
         };
-        make_partitions(&mut self.scene, &accepted).await?;
+        if make_partitions(&mut self.scene, &plan.accepted, begun).await? {
+            // What was held is held no more, and may be another's by now.
+            return Box::pin(self.try_hot(batch)).await;
+        }
         let leads = self.scene.leads;
-        commit(&self.scene, batch, &accepted, &recorded, &tally).await?;
+        commit(&self.scene, batch, &plan, begun).await?;
+        let mut accepted = plan.accepted;
         self.scene.leads = (leads.0.max(accepted.leads.0), leads.1.max(accepted.leads.1));
         let floors = &self.scene.floors;
         for (endpoint, due) in accepted.work.iter() {
@@ -296,13 +312,22 @@ impl Writer {
     }
 }
 
+/// What a batch comes to.
+struct Plan<'a> {
+    accepted: Acceptance<'a>,
+    recorded: Recorded,
+    tally: Tally,
+    meters: Meters,
+}
+
 /// Turns a batch into rows.
 fn plan<'a>(
     scene: &mut Scene,
     batch: &'a Batch,
     numbers: &FxHashMap<EndpointId, i64>,
     known: Known,
-) -> (Acceptance<'a>, Recorded, Tally) {
+    mut meters: Meters,
+) -> Plan<'a> {
     let mut tally = Tally::default();
     let mut recorded = Recorded::default();
     for it in batch.current() {
@@ -314,20 +339,33 @@ fn plan<'a>(
         routes: &scene.routes,
         mint: &mut scene.mint,
         tally: &mut tally,
+        meters: &mut meters,
         known,
     };
     for accepting in &batch.accepts {
         accepted.add(&mut desk, accepting);
     }
-    (accepted, recorded, tally)
+    Plan {
+        accepted,
+        recorded,
+        tally,
+        meters,
+    }
 }
 
-/// There are partitions for whatever is new.
-async fn make_partitions(scene: &mut Scene, accepted: &Acceptance<'_>) -> Result<(), Fault> {
+/// There are partitions for whatever is new. Says whether that has ended a transaction that was `begun` before.
+async fn make_partitions(
+    scene: &mut Scene,
+    accepted: &Acceptance<'_>,
+    begun: bool,
+) -> Result<bool, Fault> {
     let missing = |day: &&Day| !scene.partitions.has(**day);
     let missing: Vec<Day> = accepted.days.iter().filter(missing).copied().collect();
     if missing.is_empty() {
-        return Ok(());
+        return Ok(false);
+    }
+    if begun {
+        scene.link.batch("ROLLBACK").await?;
     }
     scene.link.batch("BEGIN").await?;
     for day in missing {
@@ -335,19 +373,15 @@ async fn make_partitions(scene: &mut Scene, accepted: &Acceptance<'_>) -> Result
     }
     scene.link.batch("COMMIT").await?;
     scene.partitions.settle();
-    Ok(())
+    Ok(begun)
 }
 
 /// Writes it all in one transaction, sent in one go.
-async fn commit(
-    scene: &Scene,
-    batch: &Batch,
-    accepted: &Acceptance<'_>,
-    recorded: &Recorded,
-    tally: &Tally,
-) -> Result<(), Fault> {
+async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> Result<(), Fault> {
     let link = &*scene.link;
-    let counted = tally.columns();
+    let (accepted, recorded) = (&plan.accepted, &plan.recorded);
+    let counted = plan.tally.columns();
+    let (used, set) = (plan.meters.to_count(), plan.meters.to_set());
     let told = accepted
         .work
         .columns(|endpoint| scene.holdings.owns(endpoint));
@@ -382,6 +416,8 @@ async fn commit(
         (failed, outbox::FAIL),
         (notices, outbox::NOTICE),
         (counted.is_some(), tally::COUNT),
+        (used.is_some(), usage::COUNT),
+        (set.is_some(), usage::SET),
         (raise, RAISE),
     ] {
         if wanted {
@@ -390,7 +426,9 @@ async fn commit(
     }
     link.prepare_all(&statements).await?;
     let mut pipeline = Pipeline::default();
-    pipeline.then(link.batch("BEGIN"));
+    if !begun {
+        pipeline.then(link.batch("BEGIN"));
+    }
     pipeline.then(guard(scene, batch));
     if keys {
         pipeline.then(insert_keys(link, &accepted.keys));
@@ -421,6 +459,20 @@ async fn commit(
         pipeline.then(async move {
             link.execute(tally::COUNT, &[endpoints, waiting, dead, &slot])
                 .await?;
+            Ok(())
+        });
+    }
+    if let Some((months, tenants, events)) = &used {
+        let slot = scene.holdings.slot();
+        pipeline.then(async move {
+            link.execute(usage::COUNT, &[months, tenants, events, &slot])
+                .await?;
+            Ok(())
+        });
+    }
+    if let Some((tenants, arrivals)) = &set {
+        pipeline.then(async move {
+            link.execute(usage::SET, &[tenants, arrivals]).await?;
             Ok(())
         });
     }

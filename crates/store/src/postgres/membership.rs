@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::cluster::{Holding, NodeNo, SHARD_COUNT, Shard, Timings, View};
+use posthaste_core::cluster::{Holding, NodeNo, Room, SHARD_COUNT, Shard, Timings, View};
+use posthaste_core::dispatcher::Crowd;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Tick, Timestamp};
@@ -24,7 +25,7 @@ use super::reply::promise;
 use super::scene::Scene;
 use super::settings::PostgresSettings;
 use super::thread::Shared;
-use super::{bell, changes, mail, unowned};
+use super::{bell, changes, mail, room, unowned};
 use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
 
 /// For how long what was heard last counts as everything.
@@ -234,6 +235,10 @@ impl Cluster for Membership {
         self.write(async move |scene: &mut Scene| {
             unowned::cancel(scene, now, endpoint, delivery).await
         })
+    }
+
+    fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
+        self.write(async move |scene: &mut Scene| room::share(scene, &crowds).await)
     }
 
     fn retire(&self) -> Answer<()> {

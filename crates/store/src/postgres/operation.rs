@@ -13,7 +13,7 @@ use posthaste_core::time::Timestamp;
 use super::fault::Fault;
 use super::reply::Reply;
 use super::scene::Scene;
-use crate::{AttemptDetail, Done, Ingest, NewEvent, StoreError, Written};
+use crate::{Allowance, AttemptDetail, Done, Ingest, NewEvent, StoreError, Written};
 
 /// Something to be written.
 pub(super) enum Operation {
@@ -29,6 +29,7 @@ pub(super) enum Operation {
 pub(super) struct Accepting {
     pub(super) now: Timestamp,
     pub(super) events: Vec<NewEvent>,
+    pub(super) allowance: Allowance,
     pub(super) bytes: usize,
     pub(super) reply: Reply<Ingest>,
 }

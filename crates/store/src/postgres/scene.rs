@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, Mint, TenantId};
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Month, Timestamp};
 
 use rustc_hash::FxHashMap;
 use tokio_postgres::types::ToSql;
@@ -55,6 +55,8 @@ pub(super) struct Scene {
 pub(super) struct Memory {
     /// How far tidying is.
     pub(super) tidying: Progress,
+    /// The month in which old months were last forgotten.
+    pub(super) forgot_in: Option<Month>,
 }
 
 /// What a transaction changes besides its rows.

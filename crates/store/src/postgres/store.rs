@@ -28,15 +28,16 @@ use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
 use super::{
-    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, whose, work,
+    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, usage, whose,
+    work,
 };
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Cluster,
-    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
-    Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Written,
+    Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
+    Cluster, Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason,
+    Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named,
+    NewEvent, OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter,
+    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
+    Swept, Tenant, Tidied, Usage, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -295,7 +296,18 @@ impl Store for PostgresStore {
         })
     }
 
-    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+    fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
+        self.read(Pace::Quick, async move |link: &Link| {
+            usage::usage(link, now, &tenant).await
+        })
+    }
+
+    fn accept_within(
+        &self,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+        allowance: Allowance,
+    ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
         let bytes = events
@@ -306,6 +318,7 @@ impl Store for PostgresStore {
         self.shared.queue.push(Operation::Accept(Accepting {
             now,
             events,
+            allowance,
             bytes,
             reply: Reply::new(done),
         }));

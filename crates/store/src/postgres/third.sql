@@ -69,3 +69,27 @@ INSERT INTO meta (name, value) VALUES ('told', 0);
 
 -- Events: whose trace they belong to, as the standard writes it.
 ALTER TABLE events ADD COLUMN trace text;
+
+-- Usage: how many events came, by calendar month, counted from January of the year 0, and tenant; in a slot for each node.
+CREATE TABLE usage (
+    month integer NOT NULL,
+    tenant_no bigint NOT NULL,
+    slot smallint NOT NULL,
+    events bigint NOT NULL,
+    PRIMARY KEY (month, tenant_no, slot)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Meters: how fast events of limited tenants come. Whoever takes some in holds the row until they are committed.
+CREATE TABLE meters (
+    tenant_no bigint PRIMARY KEY,
+    arrival_ns bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Grants: how many of a limited tenant's attempts each node may have under way, and how many it would.
+CREATE TABLE grants (
+    tenant_no bigint NOT NULL,
+    node bigint NOT NULL,
+    slots integer NOT NULL,
+    wants integer NOT NULL,
+    PRIMARY KEY (tenant_no, node)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);

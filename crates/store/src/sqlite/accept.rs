@@ -16,7 +16,7 @@ use super::keys::{Key, id_at, key_of, ms, tail_of};
 use super::routes::{Route, TenantRoutes};
 use super::rows;
 use super::schema::meta;
-use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
+use crate::{AcceptedDelivery, AcceptedEvent, Allowance, HandedOver, Ingest, Ingested, NewEvent};
 
 /// What is to be done about one event of a list.
 enum Plan {
@@ -33,6 +33,7 @@ pub(super) fn accept(
     scene: &mut Scene<'_>,
     now: Timestamp,
     events: &[NewEvent],
+    allowance: Allowance,
 ) -> rusqlite::Result<Ingest> {
     let Some(first) = events.first() else {
         return Ok(Ingest::Done(Vec::new()));
@@ -52,6 +53,14 @@ pub(super) fn accept(
         {
             return Ok(Ingest::NoSuchEndpoint);
         }
+    }
+    let fresh = plans.iter().filter(|plan| matches!(plan, Plan::Store));
+    let fresh = fresh.count() as u64;
+    let taken = scene
+        .meters
+        .take(scene.conn, tenant.no, now, allowance, fresh)?;
+    if let Err(over) = taken {
+        return Ok(over.into());
     }
     let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
     for (event, plan) in events.iter().zip(plans) {

@@ -70,3 +70,11 @@ INSERT INTO meta (name, value) VALUES ('told', 0);
 
 -- Events: whose trace they belong to, as the standard writes it.
 ALTER TABLE events ADD COLUMN trace TEXT;
+
+-- Usage: how many events came, by tenant and calendar month, counted from January of the year 0.
+CREATE TABLE usage (
+    tenant_no INTEGER NOT NULL,
+    month INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    PRIMARY KEY (tenant_no, month)
+) WITHOUT ROWID;

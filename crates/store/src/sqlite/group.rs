@@ -12,6 +12,7 @@ use super::keys::Presses;
 use super::routes::Routes;
 use super::schema::meta;
 use super::tidy::Progress;
+use super::usage::Meters;
 use crate::failures::Failures;
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
@@ -24,6 +25,7 @@ pub(super) struct Scene<'a> {
     pub(super) effects: &'a mut Effects,
     pub(super) memory: &'a mut Memory,
     pub(super) history: &'a mut History,
+    pub(super) meters: &'a mut Meters,
 }
 
 /// What the writer remembers that may be wrong without harm: it is forgotten with every rollback.

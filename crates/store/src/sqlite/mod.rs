@@ -43,6 +43,7 @@ mod schema;
 mod store;
 mod tidy;
 mod tidy_runs;
+mod usage;
 mod walk;
 mod whose;
 mod work;

@@ -28,17 +28,19 @@ use super::queue::Queue;
 use super::reader::{Pace, Readers};
 use super::routes::Routes;
 use super::schema::meta;
+use super::usage::Meters;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, whose,
-    work,
+    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, usage,
+    whose, work,
 };
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome, Completed,
-    Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint,
-    EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent, OpenError,
-    Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention, Retried, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Written,
+    Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
+    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
+    Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
+    OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
+    Usage, Written,
 };
 
 /// What an event costs a transaction besides its payload. Batches of empty events must not make it
@@ -151,6 +153,7 @@ fn start(
         tally: tally.clone(),
         history: History::load(&conn)?,
         memory: Memory::default(),
+        meters: Meters::default(),
         checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
         log_pages,
         faults,
@@ -336,14 +339,25 @@ impl Store for SqliteStore {
         })
     }
 
-    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+    fn accept_within(
+        &self,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+        allowance: Allowance,
+    ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
         let bytes = events
             .iter()
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
-        self.write_bytes(bytes, move |scene| accept::accept(scene, now, &events))
+        self.write_bytes(bytes, move |scene| {
+            accept::accept(scene, now, &events, allowance)
+        })
+    }
+
+    fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
+        self.read(Pace::Quick, move |conn| usage::usage(conn, now, &tenant))
     }
 
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {

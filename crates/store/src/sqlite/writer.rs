@@ -21,6 +21,7 @@ use super::outbox;
 use super::queue::{Queue, Taken};
 use super::reader::Readers;
 use super::routes::Routes;
+use super::usage::Meters;
 use crate::{Done, HandOver, StoreError, StoreSettings};
 
 /// Everything the thread owns.
@@ -34,6 +35,7 @@ pub(super) struct Writer {
     pub(super) tally: Arc<Tally>,
     pub(super) history: History,
     pub(super) memory: Memory,
+    pub(super) meters: Meters,
     pub(super) checkpoints: Checkpoints,
     pub(super) log_pages: Arc<AtomicU32>,
     pub(super) faults: Arc<Faults>,
@@ -182,6 +184,7 @@ impl Writer {
         match run {
             Ok(()) => {
                 self.routes.keep();
+                self.meters.keep();
                 self.tally.apply(&effects.changes);
                 self.history.keep();
                 self.history.note_new(effects.new_rows);
@@ -212,11 +215,13 @@ impl Writer {
             effects,
             memory: &mut self.memory,
             history: &mut self.history,
+            meters: &mut self.meters,
         };
         for operation in group {
             operation.run(&mut scene)?;
         }
         outbox::write_failures(&mut scene)?;
+        self.meters.write(&self.conn)?;
         finish(&self.conn, &self.faults)
     }
 
@@ -227,6 +232,7 @@ impl Writer {
             tracing::error!(%error, "a transaction could not be rolled back");
         }
         self.routes.put_back();
+        self.meters.put_back();
         self.history.start_over();
         self.memory = Memory::default();
     }

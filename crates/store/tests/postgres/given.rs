@@ -63,7 +63,10 @@ impl Node {
 pub(crate) fn one(ingest: Ingest) -> Ingested {
     match ingest {
         Ingest::Done(mut done) => done.pop().expect("there is one"),
-        refused @ (Ingest::Conflict(_) | Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => {
+        refused @ (Ingest::Conflict(_)
+        | Ingest::NoSuchTenant
+        | Ingest::NoSuchEndpoint
+        | Ingest::OverLimit { .. }) => {
             panic!("it was refused: {refused:?}")
         }
     }

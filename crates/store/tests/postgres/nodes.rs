@@ -1,11 +1,13 @@
 //! Several nodes on one database.
 
+use posthaste_core::cluster::{Ask, Room};
 use posthaste_core::delivery::{DeadReason, Status};
+use posthaste_core::dispatcher::Crowd;
 use posthaste_core::lane::Standing;
-use posthaste_store::{DisabledReason, Store, Swept, Written};
+use posthaste_store::{Allowance, DisabledReason, Ingest, Store, Swept, Written};
 
 use crate::engines::{Database, settings};
-use crate::given::{HERE, NOW, acme, event, node, node_with, one, run, succeed};
+use crate::given::{HERE, NOW, Node, acme, event, node, node_with, one, run, succeed};
 
 /// Does to every node what its peers do when it has been silent for too long.
 fn expropriate(database: &Database) {
@@ -70,6 +72,79 @@ fn the_same_key_on_two_nodes_makes_one_event() {
         assert!(here.fresh != there.fresh, "{key}");
     }
     assert_eq!(run(other.store.counts()).expect("counts").pending, 20);
+}
+
+#[test]
+fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
+    let database = Database::create();
+    let nodes = [node(&database, 1), node(&database, 2)];
+    nodes[0].furnish();
+    const MOST: u64 = 30;
+    let a_second = Allowance {
+        per_second: Some(MOST as u32),
+        per_month: None,
+    };
+    let a_month = Allowance {
+        per_second: None,
+        per_month: Some(2 * MOST),
+    };
+    for (allowance, sum) in [(a_second, MOST), (a_month, 2 * MOST)] {
+        let taken = |node: &Node| {
+            let calls: Vec<_> = (0..25)
+                .map(|_| node.store.accept_within(NOW, vec![event(None)], allowance))
+                .collect();
+            let answers = calls.into_iter().map(|call| run(call).expect("an answer"));
+            let taken = answers.filter(|answer| matches!(answer, Ingest::Done(_)));
+            taken.count() as u64
+        };
+        let taken: u64 = std::thread::scope(|scope| {
+            let both = nodes.each_ref().map(|node| scope.spawn(|| taken(node)));
+            both.map(|one| one.join().expect("no panic")).iter().sum()
+        });
+        assert_eq!(taken, MOST, "{allowance:?}");
+        for node in &nodes {
+            let usage = run(node.store.usage(NOW, acme())).expect("it is read");
+            assert_eq!(usage.expect("a tenant").events_this_month, sum);
+        }
+    }
+}
+
+/// What a node is told when it has so many under way, and wants as many as it can have.
+fn ask(node: &Node, most: u32, in_force: u32, under_way: u32, wants: u32) -> Room {
+    let crowd = Crowd {
+        tenant: acme(),
+        most,
+        ask: Ask {
+            in_force,
+            under_way,
+            wants,
+        },
+    };
+    let cluster = node.store.cluster().expect("it can be shared");
+    let rooms = run(cluster.share_room(vec![crowd])).expect("it is told");
+    assert_eq!(rooms.len(), 1);
+    rooms[0]
+}
+
+#[test]
+fn nodes_share_what_a_tenant_may_have_under_way() {
+    let database = Database::create();
+    let (here, there) = (node(&database, 1), node(&database, 2));
+    here.furnish();
+    let room = |slots, usable| Room { slots, usable };
+    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
+    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0), "there is one");
+    // Asked to let go, it does when nothing is under way; and not before.
+    assert_eq!(ask(&here, 1, 1, 1, 1), room(1, 0));
+    assert_eq!(ask(&here, 1, 0, 1, 1), room(1, 0));
+    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0));
+    assert_eq!(ask(&here, 1, 0, 0, 1), room(0, 0));
+    assert_eq!(ask(&there, 1, 0, 0, 1), room(1, 1));
+    // What a node had that is struck off is free again, and it has nothing.
+    let other = there.store.cluster().expect("it can be shared").me();
+    database.run(&format!("DELETE FROM nodes WHERE no = {}", other.0));
+    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
+    assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
 }
 
 #[test]

@@ -129,6 +129,7 @@ const WITHOUT_NIGHT: &str = "
     DROP TABLE alerts;
     DROP TABLE failures;
     DROP TABLE letters;
+    DROP TABLE usage;
     DELETE FROM meta WHERE name = 'told';";
 
 /// Takes away what the third format added.

@@ -35,11 +35,13 @@ fn kinds() -> [LaneSettings; 4] {
     [
         LaneSettings {
             max_in_flight: 2,
+            tenant_in_flight: Some(2),
             ..settings()
         },
         LaneSettings {
             ordered: true,
             max_in_flight: 3,
+            tenant_in_flight: Some(2),
             ..unhurried()
         },
         LaneSettings {

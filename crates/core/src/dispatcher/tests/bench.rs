@@ -550,6 +550,12 @@ impl Bench {
             in_flight < stored.settings.max_in_flight as usize,
             "too many in flight at once"
         );
+        if let Some(most) = stored.settings.tenant_in_flight {
+            let tenant = &stored.tenant;
+            let of_tenant = |other: &&Attempt| self.endpoints[&other.endpoint].tenant == *tenant;
+            let in_flight = self.flying.values().filter(of_tenant).count();
+            assert!(in_flight < most as usize, "too many of {tenant} at once");
+        }
         let twin = self.flying.insert(id, attempt);
         assert!(twin.is_none(), "{id} is in flight twice");
         self.sent.push(attempt);

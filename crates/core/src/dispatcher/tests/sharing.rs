@@ -69,6 +69,69 @@ fn tenants_take_turns_when_there_is_one_place() {
     }
 }
 
+fn at_most(tenant_in_flight: u32) -> LaneSettings {
+    LaneSettings {
+        tenant_in_flight: Some(tenant_in_flight),
+        ..unhurried()
+    }
+}
+
+#[test]
+fn a_tenant_has_no_more_under_way_than_it_may_and_others_do_not_feel_it() {
+    let mut bench = Bench::limited(Limits {
+        max_flights: 100,
+        ready_per_lane: 16,
+    });
+    let few: Vec<EndpointId> = (0..5)
+        .map(|_| bench.endpoint_of("few", at_most(3)))
+        .collect();
+    let other = bench.endpoint_of("other", unhurried());
+    for endpoint in &few {
+        bench.accept(*endpoint, 40);
+    }
+    bench.accept(other, 40);
+    let of_few = |bench: &Bench| {
+        let flying = bench.flying.values();
+        flying
+            .filter(|attempt| few.contains(&attempt.endpoint))
+            .count()
+    };
+    assert_eq!(of_few(&bench), 3);
+    let of_other = bench.flying.len() - 3;
+    assert!(of_other >= 10, "{of_other} of the other's");
+    // Every one of them comes to its turn, whichever endpoint it is for.
+    let mut most = 0;
+    while let Some(attempt) = bench.flying.values().next().copied() {
+        bench.finish(attempt.delivery, ok());
+        most = most.max(of_few(&bench));
+    }
+    assert_eq!(most, 3);
+    assert_eq!(bench.sent.len(), 5 * 40 + 40);
+}
+
+#[test]
+fn what_a_tenant_may_changes_while_it_sends() {
+    let mut bench = Bench::limited(SCARCE);
+    let endpoint = bench.endpoint_of("few", at_most(1));
+    bench.accept(endpoint, 30);
+    assert_eq!(bench.flying.len(), 1);
+    bench.change(endpoint, at_most(4));
+    assert_eq!(bench.flying.len(), 4);
+    bench.change(endpoint, at_most(2));
+    let oldest = bench.flying.values().next().copied().expect("one");
+    bench.finish(oldest.delivery, ok());
+    assert_eq!(
+        bench.flying.len(),
+        3,
+        "it has more than it may, and begins none"
+    );
+    while let Some(attempt) = bench.flying.values().next().copied() {
+        bench.finish(attempt.delivery, ok());
+        assert!(bench.flying.len() <= 3);
+    }
+    assert_eq!(bench.sent.len(), 30);
+}
+
 #[test]
 fn the_lanes_of_a_tenant_share_whatever_their_backlog() {
     let mut bench = Bench::limited(SCARCE);

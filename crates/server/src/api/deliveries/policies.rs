@@ -39,7 +39,7 @@ impl<'a> Policies<'a> {
             .and_then(read)
             .or_else(|| inherited.and_then(read))
             .unwrap_or_else(|| self.app.settings.default_policy.0.clone());
-        let policy = self.tenant.limits.bound(policy);
+        let policy = self.app.limits_of(self.tenant).bound(policy);
         self.known.insert(endpoint, policy);
         Ok(())
     }

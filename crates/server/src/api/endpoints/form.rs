@@ -80,8 +80,7 @@ pub(super) fn read(
         }
     });
     if let Some(policy) = asks_for {
-        let allowed = tenant.limits.max_attempts;
-        app.check_policy(&policy, allowed, "retry_policy", &mut mistakes);
+        app.check_policy(&policy, tenant, "retry_policy", &mut mistakes);
     }
     if is_new {
         beside.key = wanted.settle(endpoint.signature_style, &mut mistakes);

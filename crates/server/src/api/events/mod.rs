@@ -19,7 +19,8 @@ use posthaste_core::lane::Standing;
 use posthaste_core::mistakes::Mistakes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
-    Content, DeliveryFilter, EventFilter, Ingest, Ingested, NewEvent, PageRequest, Tenant,
+    Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
+    PageRequest, Tenant,
 };
 
 use super::App;
@@ -148,9 +149,9 @@ async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Bod
 /// payloads, which base64 makes larger still.
 fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     let largest = app.payload_bytes(tenant).div_ceil(3).saturating_mul(4);
-    match tenant.limits.payload_bytes {
-        None => app.settings.body_bytes,
-        Some(_) => largest
+    match app.settings.plans.source(tenant, LimitName::PayloadBytes) {
+        LimitSource::Server => app.settings.body_bytes,
+        LimitSource::Tenant | LimitSource::Plan => largest
             .saturating_add(ENVELOPE_BYTES)
             .max(app.settings.body_bytes),
     }
@@ -188,23 +189,24 @@ async fn store(
     events: Vec<NewEvent>,
 ) -> Result<Vec<Ingested>, Problem> {
     let count = events.len();
-    app.admit_events(tenant, count as u32)?;
-    let reserved = app.reserve_events(tenant, now, count as u64).await?;
+    let keyless = events.iter().filter(|event| event.idempotency.is_none());
+    let surely_new = keyless.count() as u64;
+    let allowance = app.allowance(tenant, now, surely_new)?;
     let asked_at = Instant::now();
-    let accepted = app.store.accept(now, events).await;
+    let accepted = app.store.accept_within(now, events, allowance).await;
     app.observe.committed(asked_at.elapsed());
     match accepted? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
             app.observe.accepted(fresh as u64);
-            if let Some(reserved) = reserved {
-                reserved.keep(fresh as u64);
-            }
             Ok(accepted)
         }
         Ingest::Conflict(places) => Err(conflict(count, &places)),
         Ingest::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
+        Ingest::OverLimit { limit, wait } => {
+            Err(app.over_limit(tenant, now, surely_new, (limit, wait)))
+        }
     }
 }
 

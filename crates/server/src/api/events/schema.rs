@@ -90,6 +90,7 @@ pub(crate) static GROUP: Group = Group {
             gives: &[ACCEPTED],
             fails: &[
                 (409, Code::EndpointDisabled),
+                (403, Code::QuotaExceeded),
                 (413, Code::QuotaExceeded),
                 (429, Code::QuotaExceeded),
             ],
@@ -113,6 +114,7 @@ const REPEATED: Gives = Gives {
 
 const REFUSALS: &[(u16, Code)] = &[
     (409, Code::IdempotencyConflict),
+    (403, Code::QuotaExceeded),
     (413, Code::QuotaExceeded),
     (429, Code::QuotaExceeded),
 ];

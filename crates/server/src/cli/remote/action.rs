@@ -112,6 +112,8 @@ pub enum Kind {
     SecretFile,
     /// Nothing is said with it: what is there goes away.
     Without,
+    /// Nothing is said with it: it stands for this word.
+    Said(&'static str),
 }
 
 impl Kind {
@@ -129,7 +131,7 @@ impl Kind {
             Kind::Policy => "POLICY",
             Kind::Truth => "BOOL",
             Kind::Json | Kind::TextFile | Kind::SecretFile => "FILE",
-            Kind::Without => "",
+            Kind::Without | Kind::Said(_) => "",
         }
     }
 
@@ -148,7 +150,8 @@ impl Kind {
             | Kind::Json
             | Kind::TextFile
             | Kind::SecretFile
-            | Kind::Without => false,
+            | Kind::Without
+            | Kind::Said(_) => false,
         }
     }
 
@@ -203,6 +206,7 @@ impl Kind {
                 Err(error) => Err(error.to_string()),
             },
             Kind::Without => Ok(Value::Null),
+            Kind::Said(word) => Ok(word.into()),
         }
     }
 
@@ -232,7 +236,8 @@ impl Kind {
             | Kind::Json
             | Kind::TextFile
             | Kind::SecretFile
-            | Kind::Without => values.into_iter().next_back().unwrap_or(Value::Null),
+            | Kind::Without
+            | Kind::Said(_) => values.into_iter().next_back().unwrap_or(Value::Null),
         }
     }
 }

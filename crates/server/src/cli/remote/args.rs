@@ -272,7 +272,7 @@ fn argument(field: &'static Field) -> Arg {
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Read once, with the others: standard input is empty the second time.
         Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
-        Kind::Without => arg.action(ArgAction::SetTrue),
+        Kind::Without | Kind::Said(_) => arg.action(ArgAction::SetTrue),
     }
 }
 
@@ -312,9 +312,26 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
     let mut said = Vec::new();
     refuse_second_reader(action, matches)?;
     for field in action.fields {
-        if let Kind::Without = field.kind {
+        let without_words = match field.kind {
+            Kind::Without => Some(Value::Null),
+            Kind::Said(word) => Some(word.into()),
+            Kind::Text
+            | Kind::Word(_)
+            | Kind::Whole
+            | Kind::Number
+            | Kind::Duration
+            | Kind::Past
+            | Kind::List
+            | Kind::Headers
+            | Kind::Policy
+            | Kind::Truth
+            | Kind::Json
+            | Kind::TextFile
+            | Kind::SecretFile => None,
+        };
+        if let Some(value) = without_words {
             if matches.get_flag(field.name) {
-                said.push((field, Value::Null));
+                said.push((field, value));
             }
             continue;
         }

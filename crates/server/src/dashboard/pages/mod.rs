@@ -1,6 +1,7 @@
 //! Every page, and what can be done on it.
 
 mod addresses;
+mod alerts;
 mod audit;
 mod dead_letters;
 mod deliveries;
@@ -16,6 +17,7 @@ mod overview;
 mod replays;
 mod tenants;
 mod typed;
+mod usage;
 
 use std::pin::Pin;
 
@@ -57,6 +59,7 @@ const fn at<T>(reach: Reach, path: &'static str, what: T) -> At<T> {
 /// Every page.
 static PAGES: &[&[At<Show>]] = &[
     overview::PAGES,
+    alerts::PAGES,
     endpoints::PAGES,
     endpoint::PAGES,
     find::PAGES,

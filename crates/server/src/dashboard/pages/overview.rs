@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::figures::{Series, Stats, Window};
-use super::{At, Reach, Show, at, dead_letters, links};
+use super::{At, Reach, Show, alerts, at, dead_letters, links, usage};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, Shown, Tab};
 use crate::dashboard::parts::{Listed, Mood, badge, time};
@@ -63,6 +63,7 @@ async fn of_tenant(visit: Visit) -> Result<Shown, Problem> {
             page.live("given-up", dead_letters::summary(&visit).await?)
         }
     };
+    let page = page.live("usage", usage::summary(&visit).await?);
     Ok(match visit.is_portal() {
         true => page,
         false => links::on(&visit, page).await?,
@@ -76,7 +77,10 @@ async fn with_figures(visit: &Visit, page: Page, base: &str) -> Result<Page, Pro
     let attention: Attention = visit.read(&format!("{base}/attention")).await?;
     let stats: Stats = visit.read(&format!("{base}/stats")).await?;
     let series: Series = visit.read(&format!("{base}/stats/series{query}")).await?;
+    // Always there, so that one that is raised now comes without a reload.
+    let wrong = alerts::on_top(visit).await?.unwrap_or_default();
     Ok(page
+        .live("alerts", wrong)
         .live("attention", needy(visit, &attention.data))
         .live(
             "health",

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 
 use posthaste_core::cluster::Shard;
+use posthaste_core::cluster::{Room, share};
+use posthaste_core::dispatcher::Crowd;
 use posthaste_core::time::Tick;
 use posthaste_store::{Answer, Cluster, NodeNo, Owner, Scope, Written};
 use serde_json::Value;
@@ -337,6 +339,12 @@ impl Cluster for Told {
         _: DeliveryId,
     ) -> Answer<Option<Written>> {
         Box::pin(async { Ok(Some(Written::Applied)) })
+    }
+
+    fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
+        let room = |crowd: &Crowd| share(crowd.most, 0, crowd.ask, &[]);
+        let rooms = crowds.iter().map(room).collect();
+        Box::pin(async { Ok(rooms) })
     }
 
     fn retire(&self) -> Answer<()> {

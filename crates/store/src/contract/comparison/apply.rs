@@ -20,9 +20,9 @@ use crate::contract::given::{
     tenant, trace,
 };
 use crate::{
-    Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content, DisabledReason,
-    Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,
+    Alert, Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content,
+    DisabledReason, Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter,
+    ReplayScope, ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,
 };
 
 impl Side<'_> {
@@ -118,7 +118,8 @@ impl Side<'_> {
                 now,
                 tenant,
                 drafts,
-            } => self.accept(now, tenant, &drafts).await,
+                allowance,
+            } => self.accept(now, tenant, &drafts, allowance).await,
             Operation::Attempt {
                 now,
                 delivery,
@@ -279,9 +280,16 @@ impl Side<'_> {
             .unwrap_or(DeliveryId(7))
     }
 
-    async fn accept(&mut self, now: Timestamp, tenant: &str, drafts: &[Draft]) -> String {
+    async fn accept(
+        &mut self,
+        now: Timestamp,
+        tenant: &str,
+        drafts: &[Draft],
+        allowance: Allowance,
+    ) -> String {
         let events = drafts.iter().map(|draft| an_event(tenant, draft)).collect();
-        let mut ingest = self.store.accept(now, events).await;
+        let mut ingest = self.store.accept_within(now, events, allowance).await;
+        let usage = self.store.usage(now, id(tenant)).await;
         if let Ok(Ingest::Done(ingested)) = &mut ingest {
             for it in ingested {
                 self.names.learn_event(it.event.id);
@@ -294,7 +302,7 @@ impl Side<'_> {
                     .sort_by_key(|delivery| delivery.endpoint);
             }
         }
-        self.tell(&ingest)
+        self.tell(&(ingest, usage))
     }
 
     async fn attempt(

@@ -10,7 +10,7 @@ use posthaste_core::time::Timestamp;
 use super::names::{DeliveryName, Names};
 use super::telling::Telling;
 use crate::contract::given::{DAY, HOUR, at, id};
-use crate::{ReplayScope, Scope, StoredStatus};
+use crate::{Allowance, ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -121,6 +121,7 @@ pub(super) enum Operation {
         now: Timestamp,
         tenant: &'static str,
         drafts: Vec<Draft>,
+        allowance: Allowance,
     },
     Attempt {
         now: Timestamp,
@@ -325,10 +326,12 @@ impl Script {
             let count = self.dice.between(1, 4);
             drafts.extend((0..count).map(|_| self.draft()));
         }
+        let now = self.tick();
         Operation::Accept {
-            now: self.tick(),
+            now,
             tenant: self.tenant(),
             drafts,
+            allowance: allowance(now),
         }
     }
 
@@ -581,5 +584,14 @@ impl Script {
             (96..=97, _) => Operation::Outbox(self.on_the_outbox()),
             (_, _) => self.accept(),
         }
+    }
+}
+
+/// What a tenant may send at some time. How fast events come is not compared: an engine may forget that when it is
+/// opened again.
+fn allowance(now: Timestamp) -> Allowance {
+    Allowance {
+        per_second: now.0.is_multiple_of(41).then_some(0),
+        per_month: now.0.is_multiple_of(3).then_some(now.0 / 3 % 40),
     }
 }

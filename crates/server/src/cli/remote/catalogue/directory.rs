@@ -5,8 +5,27 @@ use http::Method;
 use super::super::action::{Action, Field, Kind, Shape};
 use super::{bare, body};
 
-const TENANT_FIELDS: [Field; 10] = [
+const TENANT_FIELDS: [Field; 12] = [
     body("name", "name", Kind::Text, "What people call it"),
+    body("plan", "plan", Kind::Text, "The plan it is on"),
+    body(
+        "in-flight",
+        "limits.in_flight",
+        Kind::Whole,
+        "At most so many attempts under way at once",
+    ),
+    body(
+        "payload-retention",
+        "limits.payload_retention",
+        Kind::Duration,
+        "How long payloads are kept, such as 7d",
+    ),
+    body(
+        "attempt-retention",
+        "limits.attempt_retention",
+        Kind::Duration,
+        "How long all attempts but the last are kept",
+    ),
     body(
         "retry-policy",
         "default_retry_policy",
@@ -49,37 +68,14 @@ const TENANT_FIELDS: [Field; 10] = [
         Kind::Duration,
         "How long what is finished is kept, such as 30d",
     ),
-    body(
-        "payload-retention",
-        "limits.payload_retention",
-        Kind::Duration,
-        "How long what events carry is kept once they are finished, if less long",
-    ),
-    body(
-        "attempt-retention",
-        "limits.attempt_retention",
-        Kind::Duration,
-        "How long attempts but the last are kept once they are finished, if less long",
-    ),
 ];
 
-static TENANT_CREATE: [Field; 11] = {
-    let [a, b, c, d, e, f, g, h, i, j] = TENANT_FIELDS;
-    [
-        bare("id", "TENANT", "Its id, if you want to choose it"),
-        a,
-        b,
-        c,
-        d,
-        e,
-        f,
-        g,
-        h,
-        i,
-        j,
-    ]
+static TENANT_CREATE: [Field; 13] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = TENANT_FIELDS;
+    let id = bare("id", "TENANT", "Its id, if you want to choose it");
+    [id, a, b, c, d, e, f, g, h, i, j, k, l]
 };
-static TENANT_UPDATE: [Field; 10] = TENANT_FIELDS;
+static TENANT_UPDATE: [Field; 12] = TENANT_FIELDS;
 
 pub(super) static TENANTS: &[Action] = &[
     Action {
@@ -100,6 +96,24 @@ pub(super) static TENANTS: &[Action] = &[
         examples: &["posthaste tenants show acme"],
         method: Method::GET,
         path: "/v1/tenants/{id}",
+        fields: &[],
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "usage",
+        about: "Show what a tenant may do, who says so, and how much of it is used",
+        examples: &["posthaste tenants usage acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{id}/usage",
+        fields: &[],
+        shape: Shape::Thing(None),
+    },
+    Action {
+        name: "plans",
+        about: "Show the plans that the configuration names",
+        examples: &["posthaste tenants plans"],
+        method: Method::GET,
+        path: "/v1/plans",
         fields: &[],
         shape: Shape::Thing(None),
     },

@@ -56,6 +56,12 @@ pub static RESOURCES: &[Resource] = &[
         actions: STATS,
     },
     Resource {
+        name: "alerts",
+        noun: "ALERT",
+        about: "What is wrong, on the server or with one tenant",
+        actions: ALERTS,
+    },
+    Resource {
         name: "audit",
         noun: "ENTRY",
         about: "Who did what, on the server or to one tenant",
@@ -107,6 +113,49 @@ static STATS: &[Action] = &[Action {
     path: "/v1[/tenants/{tenant}]/stats",
     fields: &[],
     shape: Shape::Stats,
+}];
+
+static ALERTS: &[Action] = &[Action {
+    name: "list",
+    about: "List what is wrong and what was, newest first",
+    examples: &[
+        "posthaste alerts list --open",
+        "posthaste alerts list --tenant acme --name retry_ratio --since 7d",
+    ],
+    method: Method::GET,
+    path: "/v1[/tenants/{tenant}]/alerts",
+    fields: &[
+        query("open", "state", Kind::Said("open"), "Only what goes on"),
+        query(
+            "resolved",
+            "state",
+            Kind::Said("resolved"),
+            "Only what is over",
+        ),
+        query("name", "name", Kind::Text, "Only alerts of this name"),
+        query(
+            "endpoint",
+            "endpoint",
+            Kind::Text,
+            "Only alerts about this endpoint",
+        ),
+        query(
+            "since",
+            "since",
+            Kind::Past,
+            "Raised at this time or later; 2h means two hours ago",
+        ),
+        query("until", "until", Kind::Past, "Raised before this time"),
+    ],
+    shape: Shape::Page(&[
+        ("SINCE", "raised_at"),
+        ("ALERT", "name"),
+        ("STATE", "state"),
+        ("TENANT", "scope.tenant_id"),
+        ("ENDPOINT", "scope.endpoint_id"),
+        ("WHAT IS WRONG", "message"),
+        ("OVER", "resolved_at"),
+    ]),
 }];
 
 static AUDIT: &[Action] = &[Action {

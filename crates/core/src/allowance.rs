@@ -1,0 +1,274 @@
+//! How many events may be taken in for a tenant.
+//!
+//! Two limits, each decided from what has been used up: *a second*, by the generic cell rate algorithm, of which one
+//! number is kept, the theoretical arrival time of the next event if all came evenly spaced; and *a calendar month*, of
+//! which the events are counted. As many as a second allows may come at once, after a second without any.
+//!
+//! Nothing here remembers anything: whoever keeps what was used up asks, and keeps the answer together with the events,
+//! or neither. So many nodes that ask one after the other are as exact as one.
+
+use crate::time::{Month, Span, Timestamp};
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// How far clocks of nodes may differ. What lies further ahead was written by a clock that has been set right since,
+/// and must not keep anybody waiting for as long as it was wrong.
+const MAX_SKEW_NS: u64 = 60 * NS_PER_SECOND;
+
+/// How many events may be taken in for a tenant. What is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// In a second, and at once.
+    pub per_second: Option<u32>,
+    /// In a calendar month, in UTC.
+    pub per_month: Option<u64>,
+}
+
+/// What a tenant has used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedUp {
+    /// When the next event would arrive if all had come evenly spaced, in nanoseconds since the Unix epoch.
+    pub arrival_ns: u64,
+    /// How many events came in this month.
+    pub this_month: u64,
+}
+
+/// One of the two limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// So many a second.
+    PerSecond,
+    /// So many a month.
+    PerMonth,
+}
+
+/// Why events are not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// The limit they exceed: of two, the one that holds for longer.
+    pub quota: Quota,
+    /// After so long as many would be taken in, if nobody else came; nothing if they never would.
+    pub wait: Option<Span>,
+}
+
+impl Allowance {
+    /// Any number.
+    pub const UNLIMITED: Allowance = Allowance {
+        per_second: None,
+        per_month: None,
+    };
+
+    /// Whether it limits anything.
+    pub fn is_limited(&self) -> bool {
+        *self != Allowance::UNLIMITED
+    }
+
+    /// What is used up once `count` events more are taken in, all of them; or why they are not.
+    pub fn take(&self, now: Timestamp, used: UsedUp, count: u64) -> Result<UsedUp, Over> {
+        if count == 0 {
+            return Ok(used);
+        }
+        let arrival = self.take_second(now, used.arrival_ns, count);
+        let this_month = self.take_month(now, used.this_month, count);
+        match (arrival, this_month) {
+            (Ok(arrival_ns), Ok(this_month)) => Ok(UsedUp {
+                arrival_ns,
+                this_month,
+            }),
+            (Err(second), Ok(_)) => Err(second),
+            (Ok(_), Err(month)) => Err(month),
+            (Err(second), Err(month)) => {
+                let lasts = |over: &Over| over.wait.map_or(u64::MAX, Span::as_millis);
+                Err(if lasts(&second) > lasts(&month) {
+                    second
+                } else {
+                    month
+                })
+            }
+        }
+    }
+
+    fn take_second(&self, now: Timestamp, arrival_ns: u64, count: u64) -> Result<u64, Over> {
+        let Some(per_second) = self.per_second.map(u64::from) else {
+            return Ok(arrival_ns);
+        };
+        let over = |wait| Over {
+            quota: Quota::PerSecond,
+            wait,
+        };
+        if count > per_second {
+            return Err(over(None));
+        }
+        // Rounded up: no more than was promised.
+        let interval_ns = NS_PER_SECOND.div_ceil(per_second);
+        let now_ns = now.0.saturating_mul(NS_PER_MS);
+        let room_ends_ns = now_ns.saturating_add(interval_ns.saturating_mul(per_second));
+        let arrival_ns = match arrival_ns {
+            wrong if wrong > room_ends_ns.saturating_add(MAX_SKEW_NS) => room_ends_ns,
+            arrival_ns => arrival_ns.max(now_ns),
+        };
+        let after_ns = arrival_ns.saturating_add(interval_ns.saturating_mul(count));
+        if after_ns > room_ends_ns {
+            let wait_ms = (after_ns - room_ends_ns).div_ceil(NS_PER_MS);
+            return Err(over(Some(Span::from_millis(wait_ms))));
+        }
+        Ok(after_ns)
+    }
+
+    fn take_month(&self, now: Timestamp, this_month: u64, count: u64) -> Result<u64, Over> {
+        let after = this_month.saturating_add(count);
+        match self.per_month {
+            Some(limit) if after > limit => Err(Over {
+                quota: Quota::PerMonth,
+                wait: (count <= limit).then(|| Month::of(now).ends_at().since(now)),
+            }),
+            Some(_) | None => Ok(after),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOON: Timestamp = Timestamp(1_794_744_000_000);
+
+    fn a_second(per_second: u32) -> Allowance {
+        Allowance {
+            per_second: Some(per_second),
+            per_month: None,
+        }
+    }
+
+    fn later(ms: u64) -> Timestamp {
+        Timestamp(NOON.0 + ms)
+    }
+
+    fn refused(quota: Quota, wait: Option<u64>) -> Result<UsedUp, Over> {
+        Err(Over {
+            quota,
+            wait: wait.map(Span::from_millis),
+        })
+    }
+
+    #[test]
+    fn a_second_s_worth_at_once_and_then_one_by_one() {
+        let ten = a_second(10);
+        let used = ten.take(NOON, UsedUp::default(), 10).expect("a burst");
+        assert_eq!(
+            ten.take(NOON, used, 1),
+            refused(Quota::PerSecond, Some(100))
+        );
+        assert_eq!(
+            ten.take(later(99), used, 1),
+            refused(Quota::PerSecond, Some(1))
+        );
+        let used = ten.take(later(100), used, 1).expect("one more");
+        assert_eq!(
+            ten.take(later(100), used, 10),
+            refused(Quota::PerSecond, Some(1_000))
+        );
+        assert!(ten.take(later(1_100), used, 10).is_ok());
+    }
+
+    #[test]
+    fn what_never_fits_is_told_apart_from_what_must_wait() {
+        let used = UsedUp::default();
+        let never = refused(Quota::PerSecond, None);
+        assert_eq!(a_second(10).take(NOON, used, 11), never);
+        assert_eq!(a_second(0).take(NOON, used, 1), never);
+        let monthly = |limit| Allowance {
+            per_second: None,
+            per_month: Some(limit),
+        };
+        assert_eq!(
+            monthly(10).take(NOON, used, 11),
+            refused(Quota::PerMonth, None)
+        );
+        assert_eq!(
+            monthly(0).take(NOON, used, 1),
+            refused(Quota::PerMonth, None)
+        );
+        let used = UsedUp {
+            this_month: 9,
+            ..used
+        };
+        let rest = Month::of(NOON).ends_at().0 - NOON.0;
+        assert_eq!(
+            monthly(10).take(NOON, used, 2),
+            refused(Quota::PerMonth, Some(rest))
+        );
+        let full = monthly(10).take(NOON, used, 1).expect("the last");
+        assert_eq!(full.this_month, 10);
+        // Nothing costs nothing.
+        assert_eq!(monthly(10).take(NOON, full, 0), Ok(full));
+        assert_eq!(a_second(0).take(NOON, full, 0), Ok(full));
+    }
+
+    #[test]
+    fn of_two_limits_the_one_that_lasts_is_told() {
+        let both = Allowance {
+            per_second: Some(1),
+            per_month: Some(1),
+        };
+        let used = both.take(NOON, UsedUp::default(), 1).expect("the first");
+        let over = both.take(NOON, used, 1).expect_err("both are used up");
+        assert_eq!(over.quota, Quota::PerMonth);
+        let never = both.take(NOON, used, 2).expect_err("neither allows two");
+        assert_eq!(never.wait, None);
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_keeps_nobody_waiting() {
+        let ten = a_second(10);
+        let tomorrow = Timestamp(NOON.0 + 86_400_000);
+        let used = ten.take(tomorrow, UsedUp::default(), 10).expect("a burst");
+        let over = ten
+            .take(NOON, used, 1)
+            .expect_err("it may have been just now");
+        assert_eq!(over.wait, Some(Span::from_millis(100)));
+        // A node whose clock is a little ahead does not give the burst twice.
+        let used = ten
+            .take(later(5_000), UsedUp::default(), 10)
+            .expect("a burst");
+        assert!(ten.take(NOON, used, 1).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_stretch_of_time_takes_in_more_than_it_may(
+            per_second in 1u32..200,
+            steps in prop::collection::vec((0u64..400, 1u64..40), 1..150),
+        ) {
+            let limit = a_second(per_second);
+            let (mut used, mut now) = (UsedUp::default(), NOON);
+            let mut taken: Vec<(Timestamp, u64)> = Vec::new();
+            for (pause, count) in steps {
+                now = Timestamp(now.0 + pause);
+                match limit.take(now, used, count) {
+                    Ok(after) => {
+                        used = after;
+                        taken.push((now, count));
+                    }
+                    Err(Over { wait: None, .. }) => prop_assert!(count > per_second.into()),
+                    Err(Over { wait: Some(wait), .. }) => {
+                        // The wait is exact.
+                        prop_assert!(limit.take(now.after(wait), used, count).is_ok());
+                        let short = Span::from_millis(wait.as_millis() - 1);
+                        prop_assert!(limit.take(now.after(short), used, count).is_err());
+                    }
+                }
+            }
+            for (index, (first, _)) in taken.iter().enumerate() {
+                let mut sum = 0;
+                for (at, count) in &taken[index..] {
+                    sum += count;
+                    let passed_ms = at.0 - first.0;
+                    let most = u64::from(per_second) * (1_000 + passed_ms) / 1_000;
+                    prop_assert!(sum <= most, "{sum} in {passed_ms} ms");
+                }
+            }
+        }
+    }
+}

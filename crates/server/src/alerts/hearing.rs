@@ -1,0 +1,143 @@
+//! Endpoints' alerts, which follow the notices in their order.
+//!
+//! So a trip that was over before anybody looked is told all the same. Whatever is heard twice changes nothing the second
+//! time: an alert's id follows from its notice, and a notice only ends what an earlier one began.
+
+use std::sync::Arc;
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::{AlertId, first_moment, id_of};
+use posthaste_core::lane::Standing;
+use posthaste_store::{
+    Alert, AlertFilter, DisabledReason, EndpointRow, NoticeEntry, PageRequest, Store, StoreError,
+};
+use serde_json::{Value, json};
+
+use super::AlertSettings;
+use crate::notices::{self, Hears};
+
+/// The member of an alert's detail that says which notice began it.
+const NOTICE: &str = "notice";
+
+/// Hears notices.
+pub struct Hearing {
+    store: Arc<dyn Store>,
+    settings: AlertSettings,
+}
+
+impl Hears for Hearing {
+    fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> notices::Hearing<'a> {
+        Box::pin(self.follow(notice))
+    }
+}
+
+/// What a notice begins, and what it ends.
+struct Meaning {
+    begins: Option<AlertName>,
+    ends: &'static [AlertName],
+}
+
+/// What the notice of this name means for the alerts of its endpoint.
+fn meaning(name: &str) -> Option<Meaning> {
+    let (begins, ends): (_, &[AlertName]) = match name {
+        "endpoint.breaker_tripped" => (Some(AlertName::BreakerTripped), &[]),
+        "endpoint.disable_warning" => (Some(AlertName::DisableWarning), &[]),
+        "endpoint.disabled" => (
+            Some(AlertName::EndpointDisabled),
+            &[AlertName::BreakerTripped, AlertName::DisableWarning],
+        ),
+        "endpoint.recovered" => (
+            None,
+            &[AlertName::BreakerTripped, AlertName::DisableWarning],
+        ),
+        _ => return None,
+    };
+    Some(Meaning { begins, ends })
+}
+
+impl Hearing {
+    /// One that keeps alerts in this store.
+    pub fn new(store: Arc<dyn Store>, settings: AlertSettings) -> Hearing {
+        Hearing { store, settings }
+    }
+
+    /// Raises and resolves what follows from a notice.
+    pub async fn follow(&self, notice: &NoticeEntry) -> Result<(), StoreError> {
+        let Some(Meaning { begins, ends }) = meaning(&notice.name) else {
+            return Ok(());
+        };
+        for name in ends {
+            self.end(notice, *name).await?;
+        }
+        if let Some(name) = begins.filter(|name| self.settings.bound(*name).is_some()) {
+            self.store
+                .raise_alert(notice.at, begun(notice, name))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&self, notice: &NoticeEntry, name: AlertName) -> Result<(), StoreError> {
+        let filter = AlertFilter {
+            open: Some(true),
+            name: Some(name),
+            scope: Some(notice.scope.clone()),
+            ..AlertFilter::default()
+        };
+        let one = PageRequest {
+            limit: 1,
+            before: None,
+        };
+        for alert in self.store.alerts(filter, one).await?.items {
+            let begun_by = alert.detail.get(NOTICE).and_then(Value::as_u64);
+            if begun_by.is_none_or(|earlier| earlier < notice.number) {
+                self.store.resolve_alert(notice.at, alert.id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The alert that a notice begins.
+fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
+    let mut detail = notice.detail.as_object().cloned().unwrap_or_default();
+    detail.insert(NOTICE.to_owned(), json!(notice.number));
+    Alert {
+        id: AlertId(id_of(first_moment(notice.at), notice.number)),
+        name,
+        scope: notice.scope.clone(),
+        tenant: None,
+        raised_at: notice.at,
+        resolved_at: None,
+        detail: Value::Object(detail),
+    }
+}
+
+/// Whether an alert is over, as far as the endpoint alone can tell that it is about.
+pub(super) fn is_over(name: AlertName, row: &EndpointRow) -> bool {
+    if row.standing == Standing::Deleted {
+        return true;
+    }
+    let health = &row.health;
+    match name {
+        AlertName::BreakerTripped => row.standing != Standing::Enabled || health.trip.is_none(),
+        AlertName::DisableWarning => {
+            let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
+            row.standing == Standing::Disabled || !warned
+        }
+        AlertName::EndpointDisabled => {
+            let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
+            row.standing != Standing::Disabled || !by_itself
+        }
+        AlertName::RetryRatio
+        | AlertName::DeadLetterRatio
+        | AlertName::AttemptsPerSuccess
+        | AlertName::SecondAttemptSuccessRatio
+        | AlertName::RetryingOver24h
+        | AlertName::DeadLettersGrowing
+        | AlertName::QueueAge
+        | AlertName::StoreSlow
+        | AlertName::StoreNearlyFull
+        | AlertName::NoticesStuck => false,
+    }
+}

@@ -1,0 +1,109 @@
+//! What figures say, by name.
+
+use posthaste_core::alert::{AlertName, Seen};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{Tally, Width};
+
+/// The alerts that are read from a tally, of everything, of a tenant or of an endpoint.
+pub const OF_TALLIES: [AlertName; 5] = [
+    AlertName::RetryRatio,
+    AlertName::DeadLetterRatio,
+    AlertName::AttemptsPerSuccess,
+    AlertName::SecondAttemptSuccessRatio,
+    AlertName::DeadLettersGrowing,
+];
+
+/// What a tally says, in the order of [`OF_TALLIES`].
+pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
+    let finished = tally.succeeded.saturating_add(tally.failed);
+    // While nothing has succeeded, every attempt counts against the first success.
+    let attempts_per_success = match tally.attempts {
+        0 => Seen::Nothing,
+        attempts => Seen::Value {
+            value: attempts as f64 / tally.succeeded.max(1) as f64,
+            samples: attempts,
+        },
+    };
+    let [retry, dead, attempts, second, growing] = OF_TALLIES;
+    [
+        (retry, Seen::ratio(tally.retries, tally.attempts)),
+        (dead, Seen::ratio(tally.failed, finished)),
+        (attempts, attempts_per_success),
+        (
+            second,
+            Seen::ratio(tally.second_successes, tally.second_attempts),
+        ),
+        (growing, Seen::value(tally.failed as f64)),
+    ]
+}
+
+/// The buckets that make up a window which ends now: how wide they are, and when the first begins.
+pub fn buckets(now: Timestamp, window: Span) -> (Width, Timestamp) {
+    // The bucket in which the window begins is looked at too, so it must still be there.
+    let fits = |width: &Width| window.plus(width.bucket()) <= width.kept();
+    let mut widths = Width::ALL.into_iter();
+    let width = widths.find(fits).unwrap_or(Width::Quarter);
+    let since = Timestamp(now.0.saturating_sub(window.as_millis()));
+    (width, width.begin(since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alerts::settings::LONGEST_WINDOW;
+
+    #[test]
+    fn a_tally_says_what_the_figures_of_health_say() {
+        let tally = Tally {
+            attempts: 120,
+            retries: 30,
+            second_attempts: 16,
+            second_successes: 12,
+            succeeded: 96,
+            failed: 4,
+            ..Tally::default()
+        };
+        let values = of_tally(&tally).map(|(_, seen)| seen);
+        let value = |value, samples| Seen::Value { value, samples };
+        let expected = [
+            value(0.25, 120),
+            value(0.04, 100),
+            value(1.25, 120),
+            value(0.75, 16),
+            Seen::value(4.0),
+        ];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn no_traffic_is_nothing_and_no_success_is_much() {
+        let [retry, dead, attempts, second, growing] = of_tally(&Tally::default());
+        for (name, seen) in [retry, dead, attempts, second] {
+            assert_eq!(seen, Seen::Nothing, "{name}");
+        }
+        assert_eq!(growing.1, Seen::value(0.0));
+        let failing = Tally {
+            attempts: 7,
+            ..Tally::default()
+        };
+        let expected = Seen::Value {
+            value: 7.0,
+            samples: 7,
+        };
+        assert_eq!(of_tally(&failing)[2].1, expected);
+    }
+
+    #[test]
+    fn a_window_is_made_of_buckets_that_are_still_there() {
+        let now = Timestamp(1_700_000_123_456);
+        for minutes in [1, 5, 60, 119, 120, 600, 1_440] {
+            let window = Span::from_mins(minutes);
+            assert!(window <= LONGEST_WINDOW);
+            let (width, since) = buckets(now, window);
+            assert_eq!(width.begin(since), since, "{minutes}");
+            let age = now.since(since);
+            assert!(age >= window && age <= width.kept(), "{minutes}: {age:?}");
+            assert_eq!(width == Width::Minute, minutes <= 119, "{minutes}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Rounds of the watch, on a store in memory and in time that is told.
+
+mod endpoints;
+mod figures;
+mod machine;
+mod runbook;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use posthaste_core::alert::{AlertName, Bound};
+use posthaste_core::dice::Dice;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RateLimit};
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::{Now, Span, Tick, Timestamp};
+use posthaste_store::model::ModelStore;
+use posthaste_store::sqlite::SqliteStore;
+use posthaste_store::{
+    AlertFilter, Endpoint, HandOver, HandedOver, Insertion, Limits, PageRequest, Scope, Store,
+    StoreError, StoreSettings, Tenant,
+};
+
+use super::{AlertSettings, Watch};
+use crate::clock::Clock;
+
+/// When the stories begin.
+const START: u64 = 1_700_000_000_000;
+/// An endpoint of acme's.
+const HOOK: EndpointId = EndpointId(7);
+
+struct Nobody;
+
+impl HandOver for Nobody {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+
+    fn broken(&self, why: &StoreError) {
+        panic!("{why}");
+    }
+}
+
+/// What the world outside says.
+#[derive(Default)]
+struct Outside {
+    /// How much time has passed.
+    passed_ms: u64,
+    /// How much passes with every look at the clock.
+    lag_ms: u64,
+    queue_age: Option<Span>,
+}
+
+struct World {
+    store: Arc<dyn Store>,
+    outside: Arc<Mutex<Outside>>,
+    settings: AlertSettings,
+    watch: Watch,
+}
+
+impl World {
+    /// A store in memory with acme, whose endpoint is [`HOOK`].
+    async fn new() -> World {
+        let settings = StoreSettings::new(Dice::seeded(1));
+        let store = ModelStore::new(settings, Arc::new(Nobody));
+        World::on(Arc::new(store)).await
+    }
+
+    /// The same in a file.
+    async fn in_file(folder: &Path) -> World {
+        let settings = StoreSettings::new(Dice::seeded(1));
+        let store = SqliteStore::open(folder.join("a.db"), settings, Arc::new(Nobody));
+        World::on(Arc::new(store.expect("it opens"))).await
+    }
+
+    async fn on(store: Arc<dyn Store>) -> World {
+        let outside = Arc::new(Mutex::new(Outside::default()));
+        let mut settings = AlertSettings::default();
+        // Nobody tells anything here, and only one story is about that.
+        settings.bounds.remove(&AlertName::NoticesStuck);
+        let watch = watch(&store, &outside, &settings, 1);
+        let world = World {
+            store,
+            outside,
+            settings,
+            watch,
+        };
+        world.add_tenant("acme").await;
+        let made = world.store.create_endpoint(world.now(), hook(), 10).await;
+        assert_eq!(made, Ok(Insertion::Created));
+        world
+    }
+
+    async fn add_tenant(&self, id: &str) {
+        let tenant = Tenant {
+            plan: None,
+            id: id.parse().expect("an id"),
+            name: id.to_owned(),
+            default_retry_policy: None,
+            limits: Limits::default(),
+            created_at: self.now(),
+            revision: 0,
+        };
+        let made = self.store.create_tenant(self.now(), tenant).await;
+        assert_eq!(made, Ok(Insertion::Created));
+    }
+
+    fn now(&self) -> Timestamp {
+        let outside = self.outside.lock().expect("nobody panics");
+        Timestamp(START + outside.passed_ms)
+    }
+
+    fn pass(&self, time: Span) {
+        self.outside.lock().expect("nobody panics").passed_ms += time.as_millis();
+    }
+
+    /// Another process watches on, by the settings as they are now.
+    fn restart(&mut self) {
+        self.watch = watch(&self.store, &self.outside, &self.settings, 2);
+    }
+
+    /// From now on only this is an alert, from there on.
+    fn only(&mut self, name: AlertName, bound: Bound) {
+        self.settings.bounds = [(name, bound)].into();
+        self.restart();
+    }
+
+    /// Looks for so long, every quarter of a minute.
+    async fn watch_for(&mut self, time: Span) {
+        let rounds = time.as_millis() / self.settings.every.as_millis();
+        for _ in 0..rounds {
+            self.pass(self.settings.every);
+            self.watch.round().await.expect("it looks");
+        }
+    }
+
+    /// What goes on.
+    async fn open(&self) -> Vec<(AlertName, Scope)> {
+        let filter = AlertFilter {
+            open: Some(true),
+            ..AlertFilter::default()
+        };
+        let page = PageRequest {
+            limit: 1_000,
+            before: None,
+        };
+        let found = self.store.alerts(filter, page).await.expect("it reads");
+        let mut open: Vec<_> = found
+            .items
+            .into_iter()
+            .map(|alert| (alert.name, alert.scope))
+            .collect();
+        open.sort();
+        open
+    }
+
+    /// How often people were told that this began, and that it is over.
+    async fn told(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
+        let notices = self.store.notices(0, 10_000).await.expect("it reads");
+        let count = |kind: &str| {
+            let of = notices.iter().filter(|notice| {
+                notice.name == kind
+                    && notice.scope == *scope
+                    && notice.detail["name"] == name.name()
+            });
+            of.count()
+        };
+        (count("alert.raised"), count("alert.resolved"))
+    }
+}
+
+fn watch(
+    store: &Arc<dyn Store>,
+    outside: &Arc<Mutex<Outside>>,
+    settings: &AlertSettings,
+    seed: u64,
+) -> Watch {
+    let clock = {
+        let outside = outside.clone();
+        Clock::told(move || {
+            let mut outside = outside.lock().expect("nobody panics");
+            outside.passed_ms += outside.lag_ms;
+            Now {
+                wall: Timestamp(START + outside.passed_ms),
+                tick: Tick(outside.passed_ms),
+            }
+        })
+    };
+    let outside = outside.clone();
+    let queue_age = Box::new(move || {
+        let age = outside.lock().expect("nobody panics").queue_age;
+        Box::pin(std::future::ready(age)) as _
+    });
+    let dice = Dice::seeded(seed);
+    Watch::with(store.clone(), clock, settings.clone(), queue_age, dice)
+}
+
+fn acme() -> TenantId {
+    "acme".parse().expect("an id")
+}
+
+fn hook() -> Endpoint {
+    Endpoint {
+        id: HOOK,
+        tenant: acme(),
+        url: "https://example.com/hook".to_owned(),
+        description: String::new(),
+        event_types: vec!["*".parse().expect("a pattern")],
+        retry_policy: None,
+        timeout: Span::from_secs(30),
+        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at: Timestamp(START),
+        revision: 0,
+    }
+}

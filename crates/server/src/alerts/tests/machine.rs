@@ -1,0 +1,126 @@
+//! Alerts about the server itself.
+
+use posthaste_core::alert::{AlertName, Bound};
+use posthaste_core::time::Span;
+use posthaste_store::{Happened, Scope, Tally};
+
+use super::World;
+
+const EVERYTHING: Scope = Scope::Everything;
+
+#[tokio::test]
+async fn an_old_queue_is_told_once() {
+    let mut world = World::new().await;
+    let name = AlertName::QueueAge;
+    let age = |world: &World, age| {
+        world.outside.lock().expect("nobody panics").queue_age = age;
+    };
+    age(&world, Some(Span::from_mins(10)));
+    world.watch_for(Span::from_mins(5)).await;
+    assert_eq!(world.open().await, []);
+    age(&world, Some(Span::from_millis(600_001)));
+    world.watch_for(Span::from_mins(5)).await;
+    assert_eq!(world.open().await, [(name, EVERYTHING)]);
+    // Nobody can say: that is no calm.
+    age(&world, None);
+    world.watch_for(Span::from_mins(30)).await;
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 0));
+    // It goes up and down, and nobody is told again.
+    for _ in 0..20 {
+        age(&world, Some(Span::ZERO));
+        world.watch_for(Span::from_mins(2)).await;
+        age(&world, Some(Span::from_mins(20)));
+        world.watch_for(Span::from_mins(1)).await;
+    }
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 0));
+    age(&world, Some(Span::ZERO));
+    world.watch_for(Span::from_mins(6)).await;
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_slow_store_is_told_once_and_one_slow_write_is_not() {
+    let mut world = World::new().await;
+    let name = AlertName::StoreSlow;
+    let lag = |world: &World, ms| {
+        world.outside.lock().expect("nobody panics").lag_ms = ms;
+    };
+    world.watch_for(Span::from_mins(1)).await;
+    for _ in 0..10 {
+        lag(&world, 5_000);
+        world.watch_for(Span::from_secs(15)).await;
+        lag(&world, 0);
+        world.watch_for(Span::from_secs(30)).await;
+    }
+    assert_eq!(world.open().await, []);
+    lag(&world, 1_001);
+    world.watch_for(Span::from_mins(5)).await;
+    assert_eq!(world.open().await, [(name, EVERYTHING)]);
+    world.restart();
+    world.watch_for(Span::from_mins(5)).await;
+    lag(&world, 0);
+    world.watch_for(Span::from_mins(7)).await;
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_store_that_fills_up_is_told_once() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut world = World::in_file(folder.path()).await;
+    let name = AlertName::StoreNearlyFull;
+    // The disk of whoever runs this may be full itself.
+    world.only(name, Bound::Below(0.0));
+    world.watch_for(Span::from_mins(1)).await;
+    assert_eq!(world.open().await, []);
+    let stored = world.store.stored_bytes().await.expect("it reads");
+    let stored = stored.expect("a file has a size");
+    world.only(name, Bound::Below(0.000_1));
+    world.settings.database_bytes = Some(stored);
+    world.restart();
+    world.watch_for(Span::from_mins(5)).await;
+    assert_eq!(world.open().await, [(name, EVERYTHING)]);
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 0));
+    world.settings.database_bytes = Some(stored * 1_000);
+    world.restart();
+    world.watch_for(Span::from_mins(6)).await;
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
+    let mut world = World::new().await;
+    let name = AlertName::NoticesStuck;
+    world.settings.bounds.insert(name, name.bound());
+    world.restart();
+    let happened = Happened {
+        scope: EVERYTHING,
+        at: world.now(),
+        tally: Tally {
+            attempts: 100,
+            retries: 50,
+            succeeded: 100,
+            ..Tally::default()
+        },
+    };
+    world
+        .store
+        .add_figures(vec![happened])
+        .await
+        .expect("it writes");
+    world.watch_for(Span::from_mins(15)).await;
+    assert_eq!(world.open().await, [(AlertName::RetryRatio, EVERYTHING)]);
+    world.watch_for(Span::from_mins(30)).await;
+    assert!(world.open().await.contains(&(name, EVERYTHING)));
+    assert_eq!(world.told(name, &EVERYTHING).await, (1, 0));
+    let last = world.store.notices(0, 100).await.expect("it reads");
+    let last = last.last().expect("there are some").number;
+    let told = world
+        .store
+        .tell(world.now(), 0, last, Vec::new(), world.now());
+    assert_eq!(told.await, Ok(true));
+    world.watch_for(Span::from_mins(6)).await;
+    assert!(!world.open().await.contains(&(name, EVERYTHING)));
+    world.watch_for(Span::from_mins(6)).await;
+    // What was told is gone; the end of it is news.
+    assert_eq!(world.told(name, &EVERYTHING).await, (0, 1));
+}

@@ -1,0 +1,440 @@
+//! Reads, has the core decide, and acts.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::alert::{AlertName, Change, Course, Seen};
+use posthaste_core::cluster::Shard;
+use posthaste_core::dice::Dice;
+use posthaste_core::id::{AlertId, Mint, TenantId};
+use posthaste_core::time::{Now, Span, Tick, Timestamp};
+use posthaste_store::{
+    Alert, AlertFilter, Insertion, PageRequest, Scope, Store, StoreError, Tally,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::readings::{OF_TALLIES, buckets, of_tally};
+use super::settings::{AlertSettings, SLOW_WRITES};
+use super::{hearing, room, words};
+use crate::chance;
+use crate::clock::Clock;
+use crate::observe::machine;
+use crate::queue_age::queue_age;
+use crate::switchboard::Switchboard;
+
+/// So many tenants and endpoints are looked at that fail, those first that fail most.
+const MAX_FAILING: usize = 1_000;
+/// So many tenants are asked for what they have had in retry for more than a day.
+const MAX_TENANTS_ASKED: usize = 50;
+/// How much of what goes on is read at once.
+const PAGE: usize = 500;
+/// So many of the alerts that go on are held in a round against what they are about; the next go on from there.
+const MAX_LOOKED_AT: usize = 500;
+/// After this time in retry a delivery is counted.
+const A_DAY: Span = Span::from_hours(24);
+/// How soon a node that is not the one to watch looks whether it is.
+const UNTIL_MINE: Duration = Duration::from_secs(10);
+
+/// Says how long the oldest delivery that could be sent has been waiting, if it can be said.
+pub type QueueAge =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Span>> + Send>> + Send + Sync>;
+
+/// One that watches.
+pub struct Watch {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    settings: AlertSettings,
+    queue_age: QueueAge,
+    mint: Mint,
+    /// Since when what goes on has been calm.
+    calm: FxHashMap<AlertId, Tick>,
+    /// How long the last of our own writes took, in seconds.
+    writes: VecDeque<f64>,
+    /// The last alert that was held against what it is about.
+    looked_at: Option<AlertId>,
+}
+
+/// What goes on, by what is wrong with what.
+type Open = FxHashMap<(AlertName, Scope), Alert>;
+
+/// What was read in a round.
+type Readings = Vec<(AlertName, Scope, Seen)>;
+
+impl Watch {
+    /// One that knows of nothing yet.
+    pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> Watch {
+        let (asked, at) = (store.clone(), clock.clone());
+        let queue_age: QueueAge = Box::new(move || {
+            let (store, now) = (asked.clone(), at.wall());
+            Box::pin(async move { queue_age(&*store, now).await.ok() })
+        });
+        Watch::with(store, clock, settings, queue_age, chance::seed())
+    }
+
+    /// One that is told how old the queue is, and has these dice.
+    pub(super) fn with(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        settings: AlertSettings,
+        queue_age: QueueAge,
+        dice: Dice,
+    ) -> Watch {
+        Watch {
+            store,
+            clock,
+            settings,
+            queue_age,
+            mint: Mint::new(dice),
+            calm: FxHashMap::default(),
+            writes: VecDeque::new(),
+            looked_at: None,
+        }
+    }
+
+    /// Watches until told to stop. Of several nodes one does: whoever owns the first shard.
+    pub fn start(
+        mut self,
+        switchboard: Arc<Switchboard>,
+        mut stopped: watch::Receiver<bool>,
+    ) -> JoinHandle<()> {
+        let mine = Shard::all().next().expect("there are shards");
+        let every = Duration::from_millis(self.settings.every.as_millis());
+        tokio::spawn(async move {
+            loop {
+                let pause = match switchboard.is_mine(mine) {
+                    false => {
+                        self.forget();
+                        UNTIL_MINE.min(every)
+                    }
+                    true => match self.round().await {
+                        Ok(()) => every,
+                        Err(StoreError::Closed) => return,
+                        Err(error) => {
+                            tracing::warn!(%error, "alerts could not be looked after; it is tried again");
+                            every
+                        }
+                    },
+                };
+                let stopping = stopped.wait_for(|stopping| *stopping);
+                if timeout(pause, stopping).await.is_ok() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// What was seen while this node watched last says nothing when it watches again.
+    fn forget(&mut self) {
+        self.calm.clear();
+        self.writes.clear();
+    }
+
+    /// Looks once.
+    pub async fn round(&mut self) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let open = self.read_open().await?;
+        let open = self.end_what_is_over(now, open).await?;
+        let readings = self.read(now, &open).await;
+        self.judge(now, open, readings).await
+    }
+
+    /// Everything that goes on, the newest first.
+    async fn read_open(&self) -> Result<Vec<Alert>, StoreError> {
+        let filter = AlertFilter {
+            open: Some(true),
+            ..AlertFilter::default()
+        };
+        let mut open = Vec::new();
+        let mut before = None;
+        loop {
+            let page = PageRequest {
+                limit: PAGE,
+                before,
+            };
+            let page = self.store.alerts(filter.clone(), page).await?;
+            open.extend(page.items);
+            before = page.next;
+            if before.is_none() {
+                return Ok(open);
+            }
+        }
+    }
+
+    /// Ends what is about something that is gone, what follows an endpoint that is in order again, and what the operator
+    /// wants to hear no more of. Gives what still goes on.
+    async fn end_what_is_over(&mut self, now: Now, all: Vec<Alert>) -> Result<Open, StoreError> {
+        let mut open = Open::default();
+        // From where the last round stopped, and round again.
+        let place = all.iter().position(|alert| Some(alert.id) < self.looked_at);
+        let (first, rest) = all.split_at(place.unwrap_or(0));
+        for (number, alert) in rest.iter().chain(first).enumerate() {
+            let is_off = self.settings.bound(alert.name).is_none();
+            let looks = number < MAX_LOOKED_AT;
+            if looks {
+                self.looked_at = Some(alert.id);
+            }
+            if is_off || looks && is_over(&*self.store, alert).await? {
+                self.resolve(now.wall, alert).await?;
+            } else {
+                open.insert((alert.name, alert.scope.clone()), alert.clone());
+            }
+        }
+        self.calm
+            .retain(|id, _| all.iter().any(|alert| alert.id == *id));
+        Ok(open)
+    }
+
+    async fn read(&mut self, now: Now, open: &Open) -> Readings {
+        let mut readings = Readings::new();
+        if let Err(error) = self.read_tallies(now.wall, open, &mut readings).await {
+            tracing::warn!(%error, "figures could not be read");
+        }
+        if let Err(error) = self.read_retrying(now.wall, open, &mut readings).await {
+            tracing::warn!(%error, "what has been in retry for long could not be counted");
+        }
+        let everything = [
+            (AlertName::QueueAge, self.read_queue_age().await),
+            (AlertName::StoreSlow, self.read_write_time(now.wall).await),
+            (AlertName::StoreNearlyFull, self.read_room().await),
+            (AlertName::NoticesStuck, self.read_untold(now.wall).await),
+        ];
+        readings.extend(everything.map(|(name, seen)| (name, Scope::Everything, seen)));
+        readings
+    }
+
+    /// What happened to everything, to whatever fails, and to whatever has an alert.
+    async fn read_tallies(
+        &self,
+        now: Timestamp,
+        open: &Open,
+        readings: &mut Readings,
+    ) -> Result<(), StoreError> {
+        let (width, since) = buckets(now, self.settings.window);
+        let failing = self
+            .store
+            .failing_figures(width, since, MAX_FAILING)
+            .await?;
+        let mut tallies: FxHashMap<Scope, Tally> = failing.into_iter().collect();
+        let of_open = open.keys().filter(|(name, _)| OF_TALLIES.contains(name));
+        let mut others: FxHashSet<Scope> = of_open.map(|(_, scope)| scope.clone()).collect();
+        others.insert(Scope::Everything);
+        others.retain(|scope| !tallies.contains_key(scope));
+        for scope in others {
+            let mut tally = Tally::default();
+            for (_, bucket) in self.store.figures(scope.clone(), width, since).await? {
+                tally.add(&bucket);
+            }
+            tallies.insert(scope, tally);
+        }
+        for (scope, tally) in tallies {
+            let seen = of_tally(&tally).into_iter();
+            readings.extend(seen.map(|(name, seen)| (name, scope.clone(), seen)));
+        }
+        Ok(())
+    }
+
+    /// What has been in retry for more than a day: of everything, and of tenants where that is too much or has been.
+    async fn read_retrying(
+        &self,
+        now: Timestamp,
+        open: &Open,
+        readings: &mut Readings,
+    ) -> Result<(), StoreError> {
+        let name = AlertName::RetryingOver24h;
+        let Some(bound) = self.settings.bound(name) else {
+            return Ok(());
+        };
+        let since = Timestamp(now.0.saturating_sub(A_DAY.as_millis()));
+        // No more is counted than it takes to know.
+        let limit = (bound.limit().max(0.0) as usize).saturating_add(1);
+        let count = async |tenant| {
+            let counted = self.store.retrying_since(tenant, since, limit).await?;
+            Ok::<_, StoreError>(Seen::value(counted as f64))
+        };
+        let all = count(None).await?;
+        readings.push((name, Scope::Everything, all));
+        let mut tenants: FxHashSet<TenantId> = open
+            .keys()
+            .filter(|(other, _)| *other == name)
+            .filter_map(|(_, scope)| tenant_of(scope))
+            .collect();
+        // A part is never more than the whole.
+        if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
+            let (width, since) = buckets(now, A_DAY);
+            let failing = self
+                .store
+                .failing_figures(width, since, MAX_FAILING)
+                .await?;
+            let failing = failing.iter().filter_map(|(scope, _)| tenant_of(scope));
+            tenants.extend(failing.take(MAX_TENANTS_ASKED));
+        }
+        for tenant in tenants {
+            let seen = count(Some(tenant.clone())).await?;
+            readings.push((name, Scope::Tenant(tenant), seen));
+        }
+        Ok(())
+    }
+
+    async fn read_queue_age(&self) -> Seen {
+        let age = (self.queue_age)().await;
+        age.map_or(Seen::Unknown, |age| Seen::value(age.as_secs_f64()))
+    }
+
+    /// How long the quickest of the last few writes of our own took.
+    async fn read_write_time(&mut self, now: Timestamp) -> Seen {
+        let begun = self.clock.now().tick;
+        if self.store.probe(now).await.is_err() {
+            // Whatever that is, it is not slow: readiness tells of it.
+            return Seen::Unknown;
+        }
+        let took = self.clock.now().tick.since(begun);
+        self.writes.push_back(took.as_secs_f64());
+        if self.writes.len() > SLOW_WRITES {
+            self.writes.pop_front();
+        }
+        Seen::Value {
+            value: self.writes.iter().copied().fold(f64::INFINITY, f64::min),
+            samples: self.writes.len() as u64,
+        }
+    }
+
+    async fn read_room(&self) -> Seen {
+        let of_disk = self.store.path().and_then(machine::free_ratio);
+        let of_limit = match self.settings.database_bytes {
+            None => None,
+            Some(limit) => {
+                let stored = self.store.stored_bytes().await.ok().flatten();
+                stored.map(|stored| room::free_share_of_limit(stored, limit))
+            }
+        };
+        let shares = of_disk.into_iter().chain(of_limit);
+        shares.reduce(f64::min).map_or(Seen::Nothing, Seen::value)
+    }
+
+    async fn read_untold(&self, now: Timestamp) -> Seen {
+        match self.store.untold_since().await {
+            Err(_) => Seen::Unknown,
+            Ok(None) => Seen::Nothing,
+            Ok(Some(at)) => Seen::value(now.since(at).as_secs_f64()),
+        }
+    }
+
+    async fn judge(&mut self, now: Now, open: Open, readings: Readings) -> Result<(), StoreError> {
+        let mut read: FxHashSet<AlertId> = FxHashSet::default();
+        for (name, scope, seen) in readings {
+            let Some(rule) = self.settings.rule(name) else {
+                continue;
+            };
+            let known = open.get(&(name, scope.clone()));
+            let course = match known {
+                None => Course::Quiet,
+                Some(alert) => Course::Raised {
+                    calm_since: self.calm.get(&alert.id).copied(),
+                },
+            };
+            read.extend(known.map(|alert| alert.id));
+            let (next, change) = course.after(now.tick, &rule, seen);
+            match change {
+                Some(Change::Raise) => self.raise(now.wall, name, scope, seen).await?,
+                Some(Change::Resolve) => {
+                    let alert = known.expect("only what goes on ends");
+                    self.resolve(now.wall, alert).await?;
+                }
+                None => {}
+            }
+            if let Some(alert) = known {
+                match next {
+                    Course::Raised {
+                        calm_since: Some(since),
+                    } => self.calm.insert(alert.id, since),
+                    Course::Raised { calm_since: None } | Course::Quiet => {
+                        self.calm.remove(&alert.id)
+                    }
+                };
+            }
+        }
+        // What could not be read is not calm.
+        self.calm.retain(|id, _| read.contains(id));
+        Ok(())
+    }
+
+    async fn raise(
+        &mut self,
+        now: Timestamp,
+        name: AlertName,
+        scope: Scope,
+        seen: Seen,
+    ) -> Result<(), StoreError> {
+        let Seen::Value { value, samples } = seen else {
+            return Ok(());
+        };
+        let threshold = self.settings.bound(name).map(|bound| bound.limit());
+        let mut detail = json!({ "value": value, "threshold": threshold });
+        if OF_TALLIES.contains(&name) {
+            detail["window"] = json!(self.settings.window.to_string());
+        }
+        if samples < u64::MAX && name != AlertName::StoreSlow {
+            detail["samples"] = json!(samples);
+        }
+        let alert = Alert {
+            id: self.mint.next(now),
+            name,
+            scope,
+            tenant: None,
+            raised_at: now,
+            resolved_at: None,
+            detail,
+        };
+        if self.store.raise_alert(now, alert.clone()).await? == Insertion::Created {
+            let (about, why) = (about(&alert.scope), words::message(&alert));
+            tracing::warn!(alert = name.name(), %about, why, "an alert was raised");
+        }
+        Ok(())
+    }
+
+    async fn resolve(&self, now: Timestamp, alert: &Alert) -> Result<(), StoreError> {
+        if self.store.resolve_alert(now, alert.id).await?.is_some() {
+            let about = about(&alert.scope);
+            tracing::info!(alert = alert.name.name(), %about, "an alert was resolved");
+        }
+        Ok(())
+    }
+}
+
+fn tenant_of(scope: &Scope) -> Option<TenantId> {
+    match scope {
+        Scope::Tenant(tenant) => Some(tenant.clone()),
+        Scope::Everything | Scope::Endpoint(_) => None,
+    }
+}
+
+/// Whether what an alert is about is gone, or in order again as far as its endpoint alone can tell.
+async fn is_over(store: &dyn Store, alert: &Alert) -> Result<bool, StoreError> {
+    match &alert.scope {
+        Scope::Everything => Ok(false),
+        Scope::Tenant(tenant) => {
+            let tenant = store.tenant(tenant.clone()).await?;
+            // A later one of the same id is another.
+            Ok(tenant.is_none_or(|tenant| tenant.created_at > alert.raised_at))
+        }
+        Scope::Endpoint(endpoint) => {
+            let row = store.endpoint(*endpoint).await?;
+            Ok(row.is_none_or(|row| hearing::is_over(alert.name, &row)))
+        }
+    }
+}
+
+/// What it is about, for a line of the log.
+fn about(scope: &Scope) -> String {
+    match scope {
+        Scope::Everything => "everything".to_owned(),
+        Scope::Tenant(tenant) => format!("tenant {tenant}"),
+        Scope::Endpoint(endpoint) => format!("endpoint {endpoint}"),
+    }
+}

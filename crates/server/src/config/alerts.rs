@@ -1,0 +1,109 @@
+//! What a document says about alerts.
+
+use posthaste_core::alert::{AlertName, Measure};
+use posthaste_core::mistakes::Fields;
+use posthaste_core::time::{MAX_SPAN, Span};
+
+use super::read::{read_truth, set};
+use crate::alerts::AlertSettings;
+use crate::alerts::settings::LONGEST_WINDOW;
+
+/// Looking costs little, but not nothing.
+const SHORTEST_EVERY: Span = Span::from_secs(1);
+/// Whoever looks less often hears too late.
+const LONGEST_EVERY: Span = Span::from_hours(1);
+/// What is looked at is kept by the minute.
+const SHORTEST_WINDOW: Span = Span::from_mins(1);
+/// Longer calm is no calm.
+const LONGEST_CALM: Span = Span::from_days(1);
+/// More than anybody has. Numbers beyond it are slips.
+const MAX_COUNT: u32 = 1_000_000_000;
+/// The smallest database that is worth watching.
+const MIN_DATABASE_BYTES: u64 = 1 << 20;
+/// The largest: an exbibyte.
+const MAX_DATABASE_BYTES: u64 = 1 << 60;
+/// Stands where an alert is not wanted.
+const OFF: &str = "off";
+/// Stands where one is wanted that has no threshold.
+const ON: &str = "on";
+
+pub(super) fn read_alerts(settings: &mut AlertSettings, mut fields: Fields<'_, '_>) {
+    set(&mut settings.enabled, read_truth(&mut fields, "enabled"));
+    let every = fields.span("every", SHORTEST_EVERY, LONGEST_EVERY);
+    set(&mut settings.every, every);
+    let window = fields.span("window", SHORTEST_WINDOW, LONGEST_WINDOW);
+    set(&mut settings.window, window);
+    set(
+        &mut settings.calm,
+        fields.span("calm", Span::ZERO, LONGEST_CALM),
+    );
+    let attempts = fields.count("min_attempts", 1, MAX_COUNT);
+    set(&mut settings.min_attempts, attempts);
+    for name in AlertName::ALL {
+        match read_threshold(&mut fields, name) {
+            None => {}
+            Some(Threshold::Off) => {
+                settings.bounds.remove(&name);
+            }
+            Some(Threshold::At(limit)) => {
+                settings.bounds.insert(name, name.bound().at(limit));
+            }
+        }
+    }
+    let bytes = read_bytes(&mut fields, "database_bytes");
+    settings.database_bytes = bytes.or(settings.database_bytes);
+    fields.finish();
+}
+
+/// What is said of one alert.
+enum Threshold {
+    /// It is not wanted.
+    Off,
+    /// It is raised from there on.
+    At(f64),
+}
+
+fn read_threshold(fields: &mut Fields<'_, '_>, name: AlertName) -> Option<Threshold> {
+    let (key, usual) = (name.name(), name.bound().limit());
+    let said = fields.value(key)?.as_str();
+    if said == Some(OFF) {
+        return Some(Threshold::Off);
+    }
+    let limit = match name.measure() {
+        Measure::Happening => {
+            if said != Some(ON) {
+                fields.wrong(key, format!("must be \"{ON}\" or \"{OFF}\""));
+            }
+            (said == Some(ON)).then_some(usual)
+        }
+        Measure::Share => number(fields, key, 0.0, 1.0),
+        Measure::Factor => number(fields, key, 1.0, 1_000.0),
+        Measure::Count => number(fields, key, 0.0, f64::from(MAX_COUNT)),
+        Measure::Seconds => {
+            let span = fields.span(key, Span::from_millis(1), MAX_SPAN);
+            span.map(Span::as_secs_f64)
+        }
+    };
+    limit.map(Threshold::At)
+}
+
+fn number(fields: &mut Fields<'_, '_>, key: &'static str, least: f64, most: f64) -> Option<f64> {
+    let number = fields.value(key)?.as_f64();
+    let number = number.filter(|number| (least..=most).contains(number));
+    if number.is_none() {
+        let message = format!("must be a number from {least} to {most}, or \"{OFF}\"");
+        fields.wrong(key, message);
+    }
+    number
+}
+
+fn read_bytes(fields: &mut Fields<'_, '_>, key: &'static str) -> Option<u64> {
+    let bytes = fields.value(key)?.as_u64();
+    let bytes = bytes.filter(|bytes| (MIN_DATABASE_BYTES..=MAX_DATABASE_BYTES).contains(bytes));
+    if bytes.is_none() {
+        let message =
+            format!("must be a whole number from {MIN_DATABASE_BYTES} to {MAX_DATABASE_BYTES}");
+        fields.wrong(key, message);
+    }
+    bytes
+}

@@ -1,0 +1,90 @@
+//! Plans: `[plans.NAME]`, each a named set of limits.
+//!
+//! They stand in the file only: no variable and no flag reaches into them, for their names are the operator's own.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::mistakes::Fields;
+use posthaste_store::{Limits, Plans};
+
+use super::read::MAX_BODY_BYTES;
+use super::{Config, ConfigError};
+use crate::limits;
+
+/// How many plans there may be.
+const MAX_PLANS: usize = 1_000;
+/// The longest name of one.
+pub const MAX_PLAN_NAME_CHARS: usize = 64;
+
+/// Reads every plan, and notes what is wrong with each.
+pub(super) fn read(plans: &mut BTreeMap<String, Limits>, fields: &mut Fields<'_, '_>) {
+    let Some(section) = fields.value("plans") else {
+        return;
+    };
+    let Some(named) = section.as_object() else {
+        let message = "must be sections such as [plans.free], each with limits";
+        return fields.wrong("plans", message);
+    };
+    if named.len() > MAX_PLANS {
+        let message = format!("has {} plans; there may be {MAX_PLANS}", named.len());
+        return fields.wrong("plans", message);
+    }
+    for (name, document) in named {
+        if !is_name(name) {
+            let message = format!(
+                "is no name for a plan: use 1 to {MAX_PLAN_NAME_CHARS} small letters, digits, - and _, \
+                 beginning with a letter or a digit"
+            );
+            fields.wrong(&format!("plans.{name}"), message);
+            continue;
+        }
+        let mut said = Limits::default();
+        if let Some(inner) = fields.section("plans", name, document) {
+            limits::read(document, inner, MAX_BODY_BYTES.into(), &mut said);
+        }
+        plans.insert(name.clone(), said);
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let begins_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    begins_well
+        && name.len() <= MAX_PLAN_NAME_CHARS
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
+}
+
+impl Config {
+    /// The plans, and what holds without one.
+    pub fn plans(&self) -> Plans {
+        let server = &self.tenant_limits;
+        Plans {
+            server: Limits {
+                endpoints: Some(server.endpoints),
+                events_per_second: server.events_per_second,
+                events_per_month: server.events_per_month,
+                payload_bytes: Some(self.limits.body_bytes.into()),
+                max_attempts: Some(server.max_attempts),
+                in_flight: server.in_flight,
+                retention: Some(self.retention),
+                payload_retention: self.payload_retention,
+                attempt_retention: self.attempt_retention,
+            },
+            named: self.plans.clone(),
+        }
+    }
+
+    /// Notes what a plan cannot have with the rest of the configuration.
+    pub(super) fn check_plans(&self, error: &mut ConfigError) {
+        let most = u64::from(self.limits.batch_body_bytes);
+        for (name, limits) in &self.plans {
+            if let Some(payload) = limits.payload_bytes.filter(|payload| *payload > most) {
+                error.note(
+                    format!("plans.{name}.payload_bytes"),
+                    format!("is {payload}, and limits.batch_body_bytes lets in {most}: change one of them"),
+                );
+            }
+        }
+    }
+}

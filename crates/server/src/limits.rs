@@ -1,0 +1,134 @@
+//! Limits as people write them: of a tenant in the API, of a plan in the configuration. Read by the same rules, so
+//! that whatever a plan may say a tenant may say, too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use posthaste_core::mistakes::Fields;
+use posthaste_core::policy::MAX_ATTEMPTS;
+use posthaste_core::time::{MAX_SPAN, Span};
+use posthaste_store::{Limits, PageRequest, Plans, Store, StoreError};
+use serde_json::{Value, json};
+
+use crate::api::form::{large_count, take_option};
+
+/// The most endpoints that can be allowed.
+const MAX_ENDPOINTS: u32 = 1_000_000;
+/// The most events a second that can be allowed.
+pub const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
+/// The most events a month that can be allowed.
+pub const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
+/// The most attempts under way at once that can be allowed.
+pub const MAX_IN_FLIGHT: u32 = 1_000_000;
+/// The shortest time for which what is finished can be kept.
+pub const MIN_RETENTION: Span = Span::from_secs(1);
+
+/// Reads what `document` says of limits. What is absent stays; `null` is no longer said.
+pub fn read(
+    document: &Value,
+    mut fields: Fields<'_, '_>,
+    most_payload_bytes: u64,
+    limits: &mut Limits,
+) {
+    let mut count = |name, least, most, target: &mut Option<u32>| {
+        let read = fields.count(name, least, most);
+        take_option(document, name, read, target);
+    };
+    count("endpoints", 0, MAX_ENDPOINTS, &mut limits.endpoints);
+    let rate = &mut limits.events_per_second;
+    count("events_per_second", 0, MAX_EVENTS_PER_SECOND, rate);
+    count("max_attempts", 1, MAX_ATTEMPTS, &mut limits.max_attempts);
+    count("in_flight", 1, MAX_IN_FLIGHT, &mut limits.in_flight);
+    let mut large = |name, least, most, target: &mut Option<u64>| {
+        let read = large_count(&mut fields, name, least, most);
+        take_option(document, name, read, target);
+    };
+    let per_month = &mut limits.events_per_month;
+    large("events_per_month", 0, MAX_EVENTS_PER_MONTH, per_month);
+    let payload = &mut limits.payload_bytes;
+    large("payload_bytes", 1, most_payload_bytes, payload);
+    let mut span = |name, target: &mut Option<Span>| {
+        let read = fields.span(name, MIN_RETENTION, MAX_SPAN);
+        take_option(document, name, read, target);
+    };
+    span("retention", &mut limits.retention);
+    span("payload_retention", &mut limits.payload_retention);
+    span("attempt_retention", &mut limits.attempt_retention);
+    fields.finish();
+}
+
+/// How limits are described to those who read the API's document.
+pub fn shape() -> Value {
+    json!({
+        "type": "object",
+        "description": "What a tenant is allowed. What is `null` or absent is as the tenant's plan says, or else as the server's default. `GET /v1/tenants/{tenant}/usage` shows what holds.",
+        "properties": {
+            "endpoints": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_ENDPOINTS},
+            "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND, "description": "As many may come at once after a quiet second."},
+            "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH, "description": "In a calendar month, in UTC."},
+            "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
+            "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
+            "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Attempts under way at once, over all endpoints and all nodes."},
+            "retention": {"type": ["string", "null"], "description": "A duration, such as `30d`: how long what is finished is kept."},
+            "payload_retention": {"type": ["string", "null"], "description": "How long payloads are kept once their event is finished, if less long."},
+            "attempt_retention": {"type": ["string", "null"], "description": "How long all attempts but the last are kept once their delivery is finished, if less long."},
+        },
+        "additionalProperties": false,
+        "examples": [example()],
+    })
+}
+
+/// Limits as they may look.
+pub fn example() -> Value {
+    json!({
+        "endpoints": 100, "events_per_second": 500, "events_per_month": null,
+        "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
+        "payload_retention": null, "attempt_retention": null,
+    })
+}
+
+/// How many tenants are looked at in one go.
+const PAGE: usize = 250;
+
+/// Has a look, in the background, for tenants on plans that there are not. Nobody waits for it: there may be very many
+/// tenants.
+pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
+    tokio::spawn(async move {
+        if let Err(error) = tell_lost_plans(&*store, &plans).await {
+            tracing::warn!(%error, "whether every tenant's plan exists could not be looked up");
+        }
+    });
+}
+
+/// Says in the log which plans tenants are on that the configuration does not have. The server's limits hold for them,
+/// which may be more than they pay for.
+async fn tell_lost_plans(store: &dyn Store, plans: &Plans) -> Result<(), StoreError> {
+    let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+    let mut page = PageRequest {
+        limit: PAGE,
+        before: None,
+    };
+    loop {
+        let found = store.tenants(page).await?;
+        for tenant in found.items {
+            if plans.lacks_plan_of(&tenant) {
+                *lost.entry(tenant.plan.unwrap_or_default()).or_default() += 1;
+            }
+        }
+        if found.next.is_none() {
+            break;
+        }
+        page = PageRequest {
+            limit: PAGE,
+            before: found.next,
+        };
+    }
+    for (plan, tenants) in lost {
+        tracing::warn!(
+            plan,
+            tenants,
+            "tenants are on a plan that the configuration does not have; the server's limits hold for them"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,461 @@
+//! The herald and the postman on the model, with a clock and a mail server that do as they are told.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use posthaste_core::classify::{HttpStatus, Outcome};
+use posthaste_core::delivery::Terms;
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::{
+    DEFAULT_MAX_IN_FLIGHT, DisableCause, RETRY_AFTER_CAP, RateLimit, TripReason,
+};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::{Now, Span, Tick, Timestamp};
+use posthaste_store::model::ModelStore;
+use posthaste_store::{
+    AttemptDetail, AuditFilter, Content, Endpoint, EventFilter, Idempotency, Ingest, Letter,
+    Limits, NewEvent, NoticeEntry, PageRequest, Store, StoreError, StoreSettings, Tenant, Via,
+    Written,
+};
+use tokio::sync::Notify;
+
+use super::herald::{Hearing, Hears, Herald, Nobody};
+use super::letters::Postman;
+use super::mail::{Post, PostError, Sending};
+use super::settings::Audience;
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::observe::Observatory;
+use crate::switchboard::Switchboard;
+
+const START: u64 = 1_700_000_000_000;
+const GATHER: Span = Span::from_secs(30);
+const OPS: &str = "ops@example.com";
+const OWNER: &str = "owner@example.com";
+
+struct World {
+    store: Arc<dyn Store>,
+    now: Arc<AtomicU64>,
+    clock: Clock,
+    observe: Arc<Observatory>,
+    switchboard: Arc<Switchboard>,
+}
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().expect("a tenant's id")
+}
+
+fn everything<K>() -> PageRequest<K> {
+    PageRequest {
+        limit: 100,
+        before: None,
+    }
+}
+
+impl World {
+    /// The tenants acme and operator, each with an endpoint that wants everything.
+    async fn start() -> World {
+        let engine = Engine::new();
+        let settings = StoreSettings::new(Dice::seeded(1));
+        let store: Arc<dyn Store> = Arc::new(ModelStore::new(settings, engine.hand_over()));
+        let now = Arc::new(AtomicU64::new(START));
+        let said = now.clone();
+        let clock = Clock::told(move || {
+            let ms = said.load(Ordering::SeqCst);
+            Now {
+                wall: Timestamp(ms),
+                tick: Tick(ms - START),
+            }
+        });
+        let observe = Arc::new(Observatory::new());
+        let switchboard =
+            Switchboard::new(engine, observe.clone(), clock.clone(), store.clone(), None);
+        let world = World {
+            store,
+            now,
+            clock,
+            observe,
+            switchboard: Arc::new(switchboard),
+        };
+        for (number, name) in [(1, "acme"), (2, "operator")] {
+            world.add(number, name).await;
+        }
+        world
+    }
+
+    async fn add(&self, number: u128, name: &str) {
+        let at = self.clock.wall();
+        let made = Tenant {
+            id: tenant(name),
+            name: name.to_owned(),
+            default_retry_policy: None,
+            limits: Limits::default(),
+            plan: None,
+            created_at: at,
+            revision: 0,
+        };
+        self.store
+            .create_tenant(at, made)
+            .await
+            .expect("it is made");
+        let made = Endpoint {
+            id: EndpointId(number),
+            tenant: tenant(name),
+            url: format!("https://{name}.example.com/in"),
+            description: String::new(),
+            event_types: Vec::new(),
+            retry_policy: None,
+            timeout: Span::from_secs(30),
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+            rate: RateLimit::default(),
+            ordered: false,
+            sealed_headers: Vec::new(),
+            sealed_keys: Vec::new(),
+            signature_style: SignatureStyle::Standard,
+            sealed_credentials: Vec::new(),
+            owner_email: Some(OWNER.to_owned()),
+            created_at: at,
+            revision: 0,
+        };
+        let made = self.store.create_endpoint(at, made, 9).await;
+        made.expect("it is made");
+    }
+
+    /// A delivery of somebody's is refused for good, and that is news.
+    async fn fail(&self, name: &str, news: Vec<News>) {
+        let at = self.clock.wall();
+        let event = event(name);
+        let Ok(Ingest::Done(ingested)) = self.store.accept(at, vec![event]).await else {
+            panic!("it is accepted");
+        };
+        let id = ingested[0].event.deliveries[0].id;
+        let found = self.store.delivery(tenant(name), id).await;
+        let mut delivery = found.expect("it reads").expect("it is there").0.delivery;
+        let policy = RetryPolicy::default();
+        let terms = Terms {
+            policy: &policy,
+            retry_after_cap: RETRY_AFTER_CAP,
+        };
+        delivery.begin(at, false).expect("it waits");
+        let refused = Outcome::Answered {
+            status: HttpStatus::new(400).expect("a status"),
+            retry_after: None,
+        };
+        let settlement = delivery.settle(at, refused, terms, &mut Dice::seeded(1));
+        let record = Record::Attempt(Box::new(AttemptRecord {
+            delivery,
+            settlement: settlement.expect("it was begun"),
+            health: None,
+            disable: None,
+            news,
+        }));
+        let detail = AttemptDetail::default();
+        let done = Box::new(|written| assert_eq!(written, Ok(Written::Applied)));
+        self.store.record(at, record, detail, done);
+    }
+
+    fn herald(&self, hears: Arc<dyn Hears>, letters: bool) -> Herald {
+        Herald {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            switchboard: self.switchboard.clone(),
+            audience: Audience {
+                tenant: Some(tenant("operator")),
+                letters: letters.then(|| vec![OPS.to_owned()]),
+            },
+            gather: GATHER,
+            hears,
+            observe: self.observe.clone(),
+        }
+    }
+
+    fn pass(&self, span: Span) {
+        self.now.fetch_add(span.as_millis(), Ordering::SeqCst);
+    }
+
+    /// The types of the operator's events, the oldest first.
+    async fn operational(&self) -> Vec<String> {
+        let found = self
+            .store
+            .events(tenant("operator"), EventFilter::default(), everything());
+        let mut types: Vec<String> = found
+            .await
+            .expect("it reads")
+            .items
+            .iter()
+            .map(|it| it.content.event_type.to_string())
+            .filter(|name| name != "a.b")
+            .collect();
+        types.reverse();
+        types
+    }
+
+    async fn acts(&self) -> Vec<String> {
+        let found = self.store.audit(AuditFilter::default(), everything()).await;
+        let mut acts: Vec<String> = found
+            .expect("it reads")
+            .items
+            .into_iter()
+            .filter(|entry| entry.via == Via::Posthaste)
+            .map(|entry| entry.action)
+            .collect();
+        acts.reverse();
+        acts
+    }
+
+    async fn letters(&self) -> Vec<Letter> {
+        let at = self.clock.wall();
+        let claimed = self.store.claim_letters(at, at, 99).await;
+        claimed.expect("it claims")
+    }
+}
+
+fn event(of: &str) -> NewEvent {
+    NewEvent {
+        tenant: tenant(of),
+        content: Arc::new(Content {
+            event_type: "a.b".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+            trace: None,
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    }
+}
+
+fn tripped() -> News {
+    News::BreakerTripped(TripReason::ConsecutiveFailures)
+}
+
+fn disabled() -> News {
+    News::Disabled(DisableCause::PermanentFailures)
+}
+
+#[tokio::test]
+async fn what_happened_is_told_once_to_everybody_who_wants_to_know() {
+    let world = World::start().await;
+    world.fail("acme", vec![tripped(), News::Recovered]).await;
+    let herald = world.herald(Arc::new(Nobody), true);
+    assert_eq!(herald.round().await, Ok(true));
+    assert_eq!(herald.round().await, Ok(false), "nothing is left");
+    let names = ["endpoint.breaker_tripped", "endpoint.recovered"];
+    assert_eq!(world.operational().await, names);
+    assert_eq!(world.acts().await, names);
+    // What failed is told later, all in one.
+    for _ in 0..9 {
+        world.fail("acme", vec![]).await;
+    }
+    assert_eq!(herald.round().await, Ok(false));
+    world.pass(GATHER);
+    world.pass(Span::from_millis(1));
+    assert_eq!(herald.round().await, Ok(true));
+    assert_eq!(world.operational().await.len(), 3);
+    assert_eq!(world.acts().await.len(), 2);
+    let letters = world.letters().await;
+    let to: Vec<&str> = letters.iter().map(|it| it.recipient.as_str()).collect();
+    assert_eq!(to, [OPS, OWNER]);
+    for letter in &letters {
+        assert_eq!(letter.lines.len(), 3);
+        assert_eq!(letter.lines[2].name, "delivery.failed");
+        assert_eq!(letter.lines[2].detail["count"], 10);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_told_of_the_operators_own_endpoints_but_by_mail() {
+    let world = World::start().await;
+    world.fail("operator", vec![disabled()]).await;
+    world.pass(Span::from_mins(1));
+    let herald = world.herald(Arc::new(Nobody), true);
+    while herald.round().await.expect("it tells") {}
+    assert_eq!(world.operational().await, Vec::<String>::new());
+    assert_eq!(world.acts().await, ["endpoint.disabled"]);
+    world.pass(GATHER);
+    let letters = world.letters().await;
+    assert_eq!(letters[0].recipient, OPS);
+    assert_eq!(letters[0].lines.len(), 2);
+}
+
+#[tokio::test]
+async fn without_a_mail_server_no_letters_pile_up() {
+    let world = World::start().await;
+    world.fail("acme", vec![tripped()]).await;
+    let herald = world.herald(Arc::new(Nobody), false);
+    assert_eq!(herald.round().await, Ok(true));
+    world.pass(Span::from_hours(1));
+    assert_eq!(world.letters().await, []);
+}
+
+#[tokio::test]
+async fn a_key_that_somebody_has_taken_keeps_nothing_else_back() {
+    let world = World::start().await;
+    let taken = NewEvent {
+        idempotency: Some(Idempotency {
+            key: "notice-1".to_owned(),
+            fingerprint: Fingerprint::of(&[b"something else"]),
+        }),
+        ..event("operator")
+    };
+    let accepted = world.store.accept(world.clock.wall(), vec![taken]).await;
+    accepted.expect("it is accepted");
+    world.fail("acme", vec![tripped(), News::Recovered]).await;
+    let herald = world.herald(Arc::new(Nobody), true);
+    assert_eq!(herald.round().await, Ok(true));
+    assert_eq!(world.operational().await, ["endpoint.recovered"]);
+    assert_eq!(world.store.told().await, Ok(2));
+}
+
+/// Cannot hear the second notice, the first time.
+#[derive(Default)]
+struct HardOfHearing {
+    heard: AtomicUsize,
+}
+
+impl Hears for HardOfHearing {
+    fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
+        let heard = self.heard.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            match heard {
+                1 => Err(StoreError::Unavailable("on purpose".to_owned())),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_round_that_was_cut_short_is_repeated_without_anybody_noticing() {
+    let world = World::start().await;
+    world.fail("acme", vec![tripped(), disabled()]).await;
+    let herald = world.herald(Arc::new(HardOfHearing::default()), true);
+    herald.round().await.expect_err("it is cut short");
+    assert_eq!(world.acts().await, ["endpoint.breaker_tripped"]);
+    assert_eq!(world.store.told().await, Ok(0));
+    assert_eq!(herald.round().await, Ok(true));
+    let names = ["endpoint.breaker_tripped", "endpoint.disabled"];
+    assert_eq!(world.acts().await, names);
+    assert_eq!(world.operational().await, names);
+    world.pass(GATHER);
+    assert_eq!(world.letters().await[0].lines.len(), 2);
+}
+
+/// Takes its time: until it is let go.
+#[derive(Default)]
+struct Slow {
+    begun: Notify,
+    go_on: Notify,
+}
+
+impl Hears for Slow {
+    fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
+        Box::pin(async {
+            self.begun.notify_one();
+            self.go_on.notified().await;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn two_heralds_tell_as_one() {
+    let world = World::start().await;
+    world.fail("acme", vec![tripped()]).await;
+    let slow = Arc::new(Slow::default());
+    let late = world.herald(slow.clone(), true);
+    let late = tokio::spawn(async move { late.round().await });
+    slow.begun.notified().await;
+    let herald = world.herald(Arc::new(Nobody), true);
+    assert_eq!(herald.round().await, Ok(true));
+    slow.go_on.notify_one();
+    late.await.expect("it ends").expect("it tells");
+    let names = ["endpoint.breaker_tripped"];
+    assert_eq!(world.acts().await, names);
+    assert_eq!(world.operational().await, names);
+    world.pass(GATHER);
+    assert_eq!(world.letters().await[0].lines.len(), 1, "one line");
+}
+
+/// Answers as it is told, in turn, and keeps what it was given.
+struct FakePost {
+    answers: Mutex<Vec<Result<(), PostError>>>,
+    given: Mutex<Vec<Letter>>,
+}
+
+impl Post for FakePost {
+    fn send<'a>(&'a self, letter: &'a Letter, _now: Timestamp) -> Sending<'a> {
+        self.given.lock().expect("no panics").push(letter.clone());
+        let mut answers = self.answers.lock().expect("no panics");
+        let answer = if answers.is_empty() {
+            Ok(())
+        } else {
+            answers.remove(0)
+        };
+        Box::pin(async move { answer })
+    }
+}
+
+#[tokio::test]
+async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
+    let world = World::start().await;
+    let herald = world.herald(Arc::new(Nobody), true);
+    let post = Arc::new(FakePost {
+        answers: Mutex::new(vec![
+            Err(PostError::Later("busy".to_owned())),
+            Err(PostError::Never("nobody of that name".to_owned())),
+        ]),
+        given: Mutex::default(),
+    });
+    let postman = Arc::new(Postman {
+        store: world.store.clone(),
+        clock: world.clock.clone(),
+        switchboard: world.switchboard.clone(),
+        post: post.clone(),
+        every: Span::from_mins(10),
+        operator: vec![OPS.to_owned()],
+        observe: world.observe.clone(),
+    });
+    let given = || {
+        let given = post.given.lock().expect("no panics");
+        let letters = given.iter();
+        letters
+            .map(|it| (it.recipient.clone(), it.lines.len()))
+            .collect::<Vec<_>>()
+    };
+    let (ops, owner) = (OPS.to_owned(), OWNER.to_owned());
+    world.fail("acme", vec![tripped()]).await;
+    herald.round().await.expect("it tells");
+    postman.clone().round().await.expect("it sends");
+    assert_eq!(given(), [], "it gathers");
+    world.pass(GATHER);
+    postman.clone().round().await.expect("it sends");
+    assert_eq!(given(), [(ops.clone(), 1), (owner.clone(), 1)]);
+    // The one is tried again with all that came since; the other never will be.
+    herald.round().await.expect("it tells");
+    world.fail("acme", vec![News::Recovered]).await;
+    herald.round().await.expect("it tells");
+    world.pass(Span::from_mins(2));
+    postman.clone().round().await.expect("it sends");
+    let sent = given();
+    assert_eq!(sent[2..].iter().filter(|it| it.0 == ops).count(), 1);
+    let to_ops = sent.iter().rfind(|it| it.0 == ops).expect("it was sent");
+    assert!(to_ops.1 >= 2, "{sent:?}");
+    // Then the operator is left alone for a while.
+    world.fail("acme", vec![tripped()]).await;
+    herald.round().await.expect("it tells");
+    world.pass(Span::from_mins(9));
+    postman.clone().round().await.expect("it sends");
+    let count = |given: &[(String, usize)]| given.iter().filter(|it| it.0 == ops).count();
+    assert_eq!(count(&given()), 2);
+    world.pass(Span::from_mins(2));
+    postman.clone().round().await.expect("it sends");
+    assert_eq!(count(&given()), 3);
+}

@@ -1,0 +1,207 @@
+//! How much tenants use up: events by month, and how fast they come.
+//!
+//! Every node counts events in a slot of its own, in the transaction that brings them, so that none waits for another;
+//! the sum over the slots is what came. A tenant that is limited has a row besides, its *meter*: whoever takes in events
+//! for it holds that row first, reads what was used up, decides, and writes. So nodes take turns, tenant by tenant, and
+//! are together as exact as one; and nobody who is not limited waits for anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use posthaste_core::allowance::{Allowance, Over, UsedUp};
+use posthaste_core::id::TenantId;
+use posthaste_core::time::{Month, Timestamp};
+use rustc_hash::FxHashMap;
+
+use super::directory::live_tenant;
+use super::fault::Fault;
+use super::link::Link;
+use super::operation::Accepting;
+use super::pipeline::Pipeline;
+use super::routes::Routes;
+use super::writer::Writer;
+use crate::{MONTHS_KEPT, Usage};
+
+/// Gives tenants meters that have none. In one order for all nodes.
+const MAKE: &str = "INSERT INTO meters (tenant_no, arrival_ns) \
+    SELECT tenant_no, 0 FROM unnest($1::bigint[]) AS g (tenant_no) ORDER BY tenant_no \
+    ON CONFLICT (tenant_no) DO NOTHING";
+
+/// Holds meters to the end of the transaction. In the same order.
+const HOLD: &str = "SELECT tenant_no, arrival_ns FROM meters WHERE tenant_no = ANY ($1) \
+    ORDER BY tenant_no FOR UPDATE";
+
+/// What came, over all nodes.
+const SUM: &str = "SELECT month, tenant_no, sum(events)::bigint FROM usage \
+    WHERE month = ANY ($1) AND tenant_no = ANY ($2) GROUP BY month, tenant_no";
+
+/// Sets meters that are held.
+pub(super) const SET: &str = "UPDATE meters m SET arrival_ns = g.arrival_ns \
+    FROM unnest($1::bigint[], $2::bigint[]) AS g (tenant_no, arrival_ns) \
+    WHERE m.tenant_no = g.tenant_no";
+
+/// Counts what came, in the slot of this node.
+pub(super) const COUNT: &str = "INSERT INTO usage AS u (month, tenant_no, slot, events) \
+    SELECT month, tenant_no, $4, events \
+    FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS g (month, tenant_no, events) \
+    ON CONFLICT (month, tenant_no, slot) DO UPDATE SET events = u.events + excluded.events";
+
+/// What tenants have used up, by their numbers: as it was read, and as it is with what a batch brings.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meters {
+    arrivals: FxHashMap<i64, u64>,
+    months: FxHashMap<(Month, i64), u64>,
+    set: BTreeMap<i64, u64>,
+    counted: BTreeMap<(Month, i64), u64>,
+}
+
+/// Rows of `usage` to be added to: months, tenants, events.
+pub(super) type Counted = (Vec<i32>, Vec<i64>, Vec<i64>);
+
+impl Meters {
+    /// Holds the meters of whoever is limited among those who bring events, within a transaction; nothing if nobody is.
+    pub(super) async fn hold(
+        link: &Link,
+        begun: bool,
+        routes: &Routes,
+        accepts: &[Accepting],
+    ) -> Result<Option<Meters>, Fault> {
+        let (mut tenants, mut months) = (BTreeSet::new(), BTreeSet::new());
+        for accepting in accepts.iter().filter(|it| it.allowance.is_limited()) {
+            let first = accepting.events.first();
+            if let Some(tenant) = first.and_then(|event| routes.tenant(&event.tenant)) {
+                tenants.insert(tenant.no);
+                months.insert(Month::of(accepting.now).0 as i32);
+            }
+        }
+        if tenants.is_empty() {
+            return Ok(None);
+        }
+        let tenants: Vec<i64> = tenants.into_iter().collect();
+        let months: Vec<i32> = months.into_iter().collect();
+        link.prepare_all(&[MAKE, HOLD, SUM]).await?;
+        let mut meters = Meters::default();
+        let (arrivals, sums) = (&mut meters.arrivals, &mut meters.months);
+        // Each statement sees what was committed before it: the sum is read while the meter is held.
+        let mut pipeline = Pipeline::default();
+        if !begun {
+            pipeline.then(link.batch("BEGIN"));
+        }
+        pipeline.then(async {
+            link.execute(MAKE, &[&tenants]).await?;
+            Ok(())
+        });
+        pipeline.then(async {
+            for row in link.query(HOLD, &[&tenants]).await? {
+                arrivals.insert(row.get(0), row.get::<_, i64>(1) as u64);
+            }
+            Ok(())
+        });
+        pipeline.then(async {
+            for row in link.query(SUM, &[&months, &tenants]).await? {
+                let month = Month(row.get::<_, i32>(0) as u32);
+                sums.insert((month, row.get(1)), row.get::<_, i64>(2) as u64);
+            }
+            Ok(())
+        });
+        pipeline.await?;
+        Ok(Some(meters))
+    }
+
+    /// Takes in `count` events of a tenant, or says why not.
+    pub(super) fn take(
+        &mut self,
+        tenant_no: i64,
+        now: Timestamp,
+        allowance: Allowance,
+        count: u64,
+    ) -> Result<(), Over> {
+        if count == 0 {
+            return Ok(());
+        }
+        let at = (Month::of(now), tenant_no);
+        let counted = self.counted.entry(at).or_default();
+        if allowance.is_limited() {
+            let read = self.months.get(&at).copied().unwrap_or(0);
+            let arrival_ns = self.arrivals.entry(tenant_no).or_default();
+            let used = UsedUp {
+                arrival_ns: *arrival_ns,
+                this_month: read + *counted,
+            };
+            let used = allowance.take(now, used, count)?;
+            if used.arrival_ns != *arrival_ns {
+                *arrival_ns = used.arrival_ns;
+                self.set.insert(tenant_no, used.arrival_ns);
+            }
+        }
+        *counted += count;
+        Ok(())
+    }
+
+    /// As [`SET`] takes it; nothing if nothing is to be set.
+    pub(super) fn to_set(&self) -> Option<(Vec<i64>, Vec<i64>)> {
+        let set = self.set.iter().map(|(no, ns)| (*no, *ns as i64));
+        (!self.set.is_empty()).then(|| set.unzip())
+    }
+
+    /// As [`COUNT`] takes it, sorted; nothing if nothing came.
+    pub(super) fn to_count(&self) -> Option<Counted> {
+        let mut columns = Counted::default();
+        for ((month, tenant_no), events) in &self.counted {
+            if *events > 0 {
+                columns.0.push(month.0 as i32);
+                columns.1.push(*tenant_no);
+                columns.2.push(*events as i64);
+            }
+        }
+        (!columns.0.is_empty()).then_some(columns)
+    }
+}
+
+/// Forgets months that nobody asks for any more, and the meters of tenants that are gone.
+async fn forget(link: &Link, month: Month) -> Result<(), Fault> {
+    let oldest = month.0.saturating_sub(MONTHS_KEPT) as i32;
+    link.execute("DELETE FROM usage WHERE month < $1", &[&oldest])
+        .await?;
+    let sql = "DELETE FROM meters WHERE tenant_no IN (SELECT no FROM tenants WHERE deleted)";
+    link.execute(sql, &[]).await?;
+    Ok(())
+}
+
+impl Writer {
+    /// Forgets what is old, once a month, when events have come in it. What that fails with is no harm: the next month
+    /// forgets more.
+    pub(super) async fn forget_usage(&mut self, month: Option<Month>) {
+        let Some(month) = month.filter(|month| self.scene.memory.forgot_in != Some(*month)) else {
+            return;
+        };
+        self.scene.memory.forgot_in = Some(month);
+        let link = self.scene.link.clone();
+        if let Err(fault) = forget(&link, month).await {
+            tracing::warn!(%fault, "old months could not be forgotten");
+            self.roll_back(&fault).await;
+        }
+    }
+}
+
+/// How much a tenant uses.
+pub(super) async fn usage(
+    link: &Link,
+    now: Timestamp,
+    tenant: &TenantId,
+) -> Result<Option<Usage>, Fault> {
+    let Some(no) = live_tenant(link, tenant).await? else {
+        return Ok(None);
+    };
+    let month = Month::of(now).0 as i32;
+    let row = link
+        .query_one(
+            "SELECT (SELECT count(*) FROM endpoints WHERE tenant_no = $1 AND standing <> 3), \
+             (SELECT coalesce(sum(events), 0)::bigint FROM usage WHERE month = $2 AND tenant_no = $1)",
+            &[&no, &month],
+        )
+        .await?;
+    Ok(Some(Usage {
+        endpoints: row.get::<_, i64>(0) as u64,
+        events_this_month: row.get::<_, i64>(1) as u64,
+    }))
+}

@@ -1,0 +1,140 @@
+//! How much tenants use up: events by month, and how fast they come.
+//!
+//! Events are counted in the transaction that brings them, once for each tenant however many lists came together, so
+//! that the count is exact and costs next to nothing. How fast they come is kept in memory: a second after the start
+//! nobody could tell the difference.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::allowance::{Allowance, Over, UsedUp};
+use posthaste_core::id::TenantId;
+use posthaste_core::time::{Month, Timestamp};
+use rusqlite::{Connection, OptionalExtension};
+use rustc_hash::FxHashMap;
+
+use super::directory::live_tenant;
+use crate::{MONTHS_KEPT, Usage};
+
+/// Of how many tenants it is known how fast their events come, before those are forgotten that have been quiet.
+const MAX_ARRIVALS: usize = 100_000;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What tenants have used up, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Meters {
+    arrivals: FxHashMap<i64, u64>,
+    /// What the transaction under way has replaced, the earliest first.
+    replaced: Vec<(i64, Option<u64>)>,
+    /// What the transaction under way has brought.
+    counted: BTreeMap<(Month, i64), u64>,
+}
+
+impl Meters {
+    /// Takes in `count` events of a tenant, or says why not.
+    pub(super) fn take(
+        &mut self,
+        conn: &Connection,
+        tenant_no: i64,
+        now: Timestamp,
+        allowance: Allowance,
+        count: u64,
+    ) -> rusqlite::Result<Result<(), Over>> {
+        if count == 0 {
+            return Ok(Ok(()));
+        }
+        let month = Month::of(now);
+        if allowance.is_limited() {
+            let arrival_ns = self.arrivals.get(&tenant_no).copied();
+            let this_month = match allowance.per_month {
+                Some(_) => self.this_month(conn, month, tenant_no)?,
+                None => 0,
+            };
+            let used = UsedUp {
+                arrival_ns: arrival_ns.unwrap_or(0),
+                this_month,
+            };
+            match allowance.take(now, used, count) {
+                Ok(used) if used.arrival_ns != 0 => {
+                    self.replaced.push((tenant_no, arrival_ns));
+                    self.arrivals.insert(tenant_no, used.arrival_ns);
+                }
+                Ok(_) => {}
+                Err(over) => return Ok(Err(over)),
+            }
+            if self.arrivals.len() > MAX_ARRIVALS {
+                let now_ns = now.0.saturating_mul(NS_PER_MS);
+                self.arrivals.retain(|_, arrival_ns| *arrival_ns > now_ns);
+            }
+        }
+        *self.counted.entry((month, tenant_no)).or_default() += count;
+        Ok(Ok(()))
+    }
+
+    fn this_month(&self, conn: &Connection, month: Month, tenant_no: i64) -> rusqlite::Result<u64> {
+        let counted = self.counted.get(&(month, tenant_no)).copied();
+        Ok(events(conn, month, tenant_no)? + counted.unwrap_or(0))
+    }
+
+    /// Writes down what the transaction has brought: the last thing before it is committed.
+    pub(super) fn write(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        for ((month, tenant_no), count) in std::mem::take(&mut self.counted) {
+            let count = count as i64;
+            let added = conn
+                .prepare_cached(
+                    "UPDATE usage SET events = events + ?3 WHERE month = ?1 AND tenant_no = ?2",
+                )?
+                .execute((month.0, tenant_no, count))?;
+            if added == 0 {
+                conn.prepare_cached(
+                    "INSERT INTO usage (month, tenant_no, events) VALUES (?1, ?2, ?3)",
+                )?
+                .execute((month.0, tenant_no, count))?;
+                conn.prepare_cached("DELETE FROM usage WHERE tenant_no = ?1 AND month < ?2")?
+                    .execute((tenant_no, month.0.saturating_sub(MONTHS_KEPT)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The transaction is committed.
+    pub(super) fn keep(&mut self) {
+        self.replaced.clear();
+    }
+
+    /// The transaction is rolled back.
+    pub(super) fn put_back(&mut self) {
+        self.counted.clear();
+        while let Some((tenant_no, arrival_ns)) = self.replaced.pop() {
+            match arrival_ns {
+                Some(arrival_ns) => self.arrivals.insert(tenant_no, arrival_ns),
+                None => self.arrivals.remove(&tenant_no),
+            };
+        }
+    }
+}
+
+fn events(conn: &Connection, month: Month, tenant_no: i64) -> rusqlite::Result<u64> {
+    let events: Option<i64> = conn
+        .prepare_cached("SELECT events FROM usage WHERE month = ?1 AND tenant_no = ?2")?
+        .query_row((month.0, tenant_no), |row| row.get(0))
+        .optional()?;
+    Ok(events.unwrap_or(0) as u64)
+}
+
+/// How much a tenant uses.
+pub(super) fn usage(
+    conn: &Connection,
+    now: Timestamp,
+    tenant: &TenantId,
+) -> rusqlite::Result<Option<Usage>> {
+    let Some(no) = live_tenant(conn, tenant)? else {
+        return Ok(None);
+    };
+    let endpoints: i64 = conn
+        .prepare_cached("SELECT count(*) FROM endpoints WHERE tenant_no = ?1 AND standing <> 3")?
+        .query_row([no], |row| row.get(0))?;
+    Ok(Some(Usage {
+        endpoints: endpoints as u64,
+        events_this_month: events(conn, Month::of(now), no)?,
+    }))
+}
