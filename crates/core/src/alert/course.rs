@@ -80,7 +80,7 @@ impl Seen {
     pub fn ratio(part: u64, whole: u64) -> Seen {
         match whole {
             0 => Seen::Nothing,
-            _ => Seen::Value {
+            whole => Seen::Value {
                 value: part as f64 / whole as f64,
                 samples: whole,
             },

@@ -51,7 +51,14 @@ fn bad(name: AlertName) -> Tally {
             failed: 101,
             ..fine
         },
-        other => panic!("{other} is not read from a tally"),
+        AlertName::RetryingOver24h
+        | AlertName::BreakerTripped
+        | AlertName::DisableWarning
+        | AlertName::EndpointDisabled
+        | AlertName::QueueAge
+        | AlertName::StoreSlow
+        | AlertName::StoreNearlyFull
+        | AlertName::NoticesStuck => panic!("{name} is not read from a tally"),
     }
 }
 
