@@ -13,7 +13,7 @@ use posthaste_store::Scope;
 use tokio::time::timeout;
 
 use super::App;
-use super::auth::{Caller, bearer};
+use super::auth::bearer;
 use super::call::Call;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Takes, Verb};
@@ -57,7 +57,7 @@ pub(super) static GROUP: Group = Group {
 async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let mut gauges = gauges(app).await;
-    if may_see_endpoints(app, call.headers()).await? {
+    if may_see_endpoints(app, call.headers()).await {
         gauges.shows_endpoints = true;
         gauges.endpoints = pending_by_endpoint(app).await;
     }
@@ -81,15 +81,13 @@ fn told(app: &App, gauges: &Gauges) -> Vec<Metric> {
     metrics
 }
 
-/// Who names no key sees what everybody may; a key that is named must be an admin's.
-async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> Result<bool, Problem> {
+/// Who names no admin key sees what everybody may: the rest is told to anybody.
+async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
     if app.observe.busy().is_none() || bearer(headers).is_none() {
-        return Ok(false);
+        return false;
     }
-    Ok(match app.authenticate(headers).await? {
-        Caller::Admin(_) => true,
-        Caller::Tenant(..) | Caller::Nobody => false,
-    })
+    let caller = app.authenticate(headers).await;
+    caller.is_ok_and(|caller| caller.must_be_admin().is_ok())
 }
 
 /// What others know at the moment: the engine, the store, all nodes and the machine.

@@ -417,6 +417,25 @@ async fn what_cannot_be_written_is_kept_and_written_later() {
     assert_eq!(minutes().await, (2, 0));
 }
 
+#[tokio::test]
+async fn nothing_is_written_while_somebody_looks() {
+    let observatory = Observatory::new();
+    let acme = tenant("acme");
+    let store = store(&[&acme]).await;
+    observatory.attempt(at(0), &seen(&acme));
+    let still = observatory.still().await;
+    let mut flushing = std::pin::pin!(observatory.flush(&store));
+    let waits = std::future::poll_fn(|context| {
+        let polled = flushing.as_mut().poll(context);
+        std::task::Poll::Ready(polled.is_pending())
+    });
+    assert!(waits.await);
+    assert_eq!(still.pending(&Scope::Everything).len(), 1);
+    drop(still);
+    assert_eq!(flushing.await, Ok(()));
+    assert_eq!(observatory.still().await.pending(&Scope::Everything), []);
+}
+
 /// More than one piece, and nobody who looks in between misses or doubles one.
 #[tokio::test]
 async fn whoever_looks_while_it_is_written_sees_everything_once() {

@@ -142,6 +142,42 @@ async fn what_happened_is_shown_bucket_by_bucket() {
     }
 }
 
+/// They name tenants, and `/metrics` needs no key.
+#[tokio::test]
+async fn single_endpoints_are_shown_to_an_admin_only() {
+    let world = World::quiet().await;
+    let url = json!({"url": "http://127.0.0.1:9999/"});
+    let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
+    world.attempted(&one, false);
+    world.attempted(&other, true);
+    let request = http::Request::get("/metrics").body(axum::body::Body::empty());
+    let open = world.request(request.unwrap()).await;
+    assert_eq!(open.status, 200);
+    let key = json!({"name": "theirs"});
+    let key = world.post("/v1/tenants/acme/keys", &key).await;
+    let key = key.ok(201)["key"].as_str().unwrap().to_owned();
+    let theirs = world.get_as("/metrics", &key).await;
+    let strangers = world.get_as("/metrics", "ph_nobody").await;
+    for shown in [&open, &theirs, &strangers] {
+        assert!(shown.text().contains("posthaste_attempts_total"));
+        for private in ["posthaste_endpoint", "acme", &one] {
+            assert!(!shown.text().contains(private), "{private}");
+        }
+    }
+    let shown = world.get("/metrics").await;
+    for line in [
+        format!(
+            "posthaste_endpoint_attempts_total{{tenant=\"acme\",endpoint=\"{one}\",outcome=\"failure\"}} 1"
+        ),
+        "posthaste_endpoint_attempts_total{tenant=\"\",endpoint=\"other\",outcome=\"success\"} 1"
+            .to_owned(),
+        format!("posthaste_endpoint_pending{{tenant=\"acme\",endpoint=\"{one}\"}} 0"),
+    ] {
+        let has = shown.text().lines().any(|it| it == line);
+        assert!(has, "{line} in {}", shown.text());
+    }
+}
+
 #[tokio::test]
 async fn an_engine_that_has_not_begun_can_be_scraped() {
     let world = World::quiet().await;

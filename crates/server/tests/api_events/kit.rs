@@ -178,7 +178,7 @@ impl World {
             egress_rules: rules(),
             ..ApiSettings::default()
         };
-        let observe = Arc::new(Observatory::new());
+        let observe = Arc::new(Observatory::new().by_endpoint(1));
         let dice = Dice::seeded(3);
         let app = App::new(
             store.clone(),
