@@ -51,7 +51,7 @@ impl Route {
 }
 
 /// Parameters of a query that name nothing.
-const PLAIN_PARAMETERS: [&str; 8] = [
+const PLAIN_PARAMETERS: [&str; 10] = [
     "limit",
     "status",
     "type",
@@ -60,6 +60,8 @@ const PLAIN_PARAMETERS: [&str; 8] = [
     "since",
     "until",
     "window",
+    "state",
+    "name",
 ];
 
 /// Where `?id=` may name things of several kinds. That it finds nobody else's is tested with it.

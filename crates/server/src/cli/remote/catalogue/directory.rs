@@ -9,24 +9,6 @@ const TENANT_FIELDS: [Field; 12] = [
     body("name", "name", Kind::Text, "What people call it"),
     body("plan", "plan", Kind::Text, "The plan it is on"),
     body(
-        "in-flight",
-        "limits.in_flight",
-        Kind::Whole,
-        "At most so many attempts under way at once",
-    ),
-    body(
-        "payload-retention",
-        "limits.payload_retention",
-        Kind::Duration,
-        "How long payloads are kept, such as 7d",
-    ),
-    body(
-        "attempt-retention",
-        "limits.attempt_retention",
-        Kind::Duration,
-        "How long all attempts but the last are kept",
-    ),
-    body(
         "retry-policy",
         "default_retry_policy",
         Kind::Policy,
@@ -67,6 +49,24 @@ const TENANT_FIELDS: [Field; 12] = [
         "limits.retention",
         Kind::Duration,
         "How long what is finished is kept, such as 30d",
+    ),
+    body(
+        "payload-retention",
+        "limits.payload_retention",
+        Kind::Duration,
+        "How long payloads are kept, such as 7d",
+    ),
+    body(
+        "attempt-retention",
+        "limits.attempt_retention",
+        Kind::Duration,
+        "How long all attempts but the last are kept",
+    ),
+    body(
+        "in-flight",
+        "limits.in_flight",
+        Kind::Whole,
+        "At most so many attempts under way at once",
     ),
 ];
 
