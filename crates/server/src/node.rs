@@ -36,7 +36,7 @@ use crate::alerts::{AlertSettings, Hearing, Watch};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
-use crate::config::Role;
+use crate::config::{MetricSettings, Role};
 use crate::dashboard::{self, Dashboard, DashboardSettings};
 use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
@@ -81,8 +81,8 @@ pub struct NodeSettings {
     pub means: Means,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
-    /// So many endpoints are told of one by one in the metrics.
-    pub endpoints_told: usize,
+    /// What is counted, and told to Prometheus.
+    pub metrics: MetricSettings,
     /// How long what is finished is kept.
     pub retention: Retention,
     /// When somebody is to be told that something is wrong.
@@ -212,7 +212,7 @@ impl Node {
             breaker,
             means,
             retry_after_cap,
-            endpoints_told,
+            metrics,
             retention,
             alerts,
             grace,
@@ -266,7 +266,11 @@ impl Node {
             max_idle_per_key: MAX_IN_FLIGHT as usize,
             ..ClientSettings::default()
         });
-        let observe = Arc::new(Observatory::new().by_endpoint(endpoints_told));
+        let observe = Observatory::new().by_endpoint(metrics.endpoints_told());
+        let observe = Arc::new(match metrics.enabled {
+            true => observe,
+            false => observe.blind(),
+        });
         let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),

@@ -39,7 +39,9 @@ use tokio::runtime;
 
 use failure::Failure;
 use report::Outcome;
-use scenario::{door, flat, history, memory, neighbour, pages, recovery, retention, versus};
+use scenario::{
+    door, flat, history, memory, neighbour, observe, pages, recovery, retention, versus,
+};
 use settings::{Scenario, Settings};
 
 /// Plays what was asked for, one after the other.
@@ -73,6 +75,7 @@ async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failur
         Scenario::Flat => flat::run(settings).await,
         Scenario::Pages => pages::run(settings).await,
         Scenario::Retention => retention::run(settings).await,
+        Scenario::Observe => observe::run(settings).await,
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Scenario {
     Pages,
     /// What it costs to remove what is old while delivering, and whether the file stops growing
     Retention,
+    /// What metrics and logs cost: a server that keeps them and one that does not in turns
+    Observe,
 }
 
 /// What a benchmark is asked to do.

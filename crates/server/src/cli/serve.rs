@@ -105,7 +105,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         breaker: config.breaker.clone(),
         means: means(config).map_err(Failure::Roots)?,
         retry_after_cap: config.engine.retry_after_cap,
-        endpoints_told: config.metrics.endpoints_told(),
+        metrics: config.metrics,
         retention: Retention {
             payloads: config.payload_retention,
             attempts: config.attempt_retention,

@@ -10,6 +10,8 @@ const MAX_ENDPOINTS: u32 = 100_000;
 /// What is told to Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricSettings {
+    /// What happens is counted.
+    pub enabled: bool,
     /// Endpoints are told of one by one.
     pub per_endpoint: bool,
     /// So many at most.
@@ -19,6 +21,7 @@ pub struct MetricSettings {
 impl Default for MetricSettings {
     fn default() -> MetricSettings {
         MetricSettings {
+            enabled: true,
             per_endpoint: false,
             endpoints: 1_000,
         }
@@ -36,6 +39,7 @@ impl MetricSettings {
 }
 
 pub(super) fn read_metrics(settings: &mut MetricSettings, mut fields: Fields<'_, '_>) {
+    set(&mut settings.enabled, read_truth(&mut fields, "enabled"));
     let per_endpoint = read_truth(&mut fields, "per_endpoint");
     set(&mut settings.per_endpoint, per_endpoint);
     let endpoints = fields.count("endpoints", 1, MAX_ENDPOINTS);

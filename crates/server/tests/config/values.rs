@@ -144,6 +144,7 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
         ["a@b.example", "a@b.example,c@d.example", "e@f.example"],
     ),
     ("mail.every", ["0s", "1m", "1h"]),
+    ("metrics.enabled", ["false", "true", "false"]),
     ("metrics.per_endpoint", ["true", "false", "true"]),
     ("metrics.endpoints", ["1", "2", "3"]),
     ("log.format", ["human", "json", "human"]),

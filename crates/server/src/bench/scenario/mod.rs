@@ -5,6 +5,7 @@ pub mod flat;
 pub mod history;
 pub mod memory;
 pub mod neighbour;
+pub mod observe;
 pub mod pages;
 pub mod recovery;
 pub mod retention;

@@ -23,11 +23,13 @@ use crate::bench::usage::Usage;
 use crate::picture::words;
 
 /// Events of a run at full speed, unless told otherwise.
-const EVENTS: usize = 50_000;
+pub(super) const EVENTS: usize = 50_000;
 /// Events of a paced run, at most: at a hundred a second they take 20 s.
 const PACED_EVENTS: usize = 2_000;
 /// What goes before, uncounted: connections open, caches fill.
 const MAX_WARM_UP: usize = 2_000;
+/// How often metrics are read where they are.
+const SCRAPE: Duration = Duration::from_secs(1);
 /// What the server calls the lag.
 pub(super) const LAG: &str = "posthaste_first_attempt_lag_seconds";
 
@@ -77,7 +79,6 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
 /// How soon with one node, and with two of which the one that accepts does not own the endpoint.
 pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
-    let load = (events, Some(settings.per_second));
     let mut table = vec![row(&[
         "",
         "accept latency p50 / p99, ms",
@@ -93,7 +94,14 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         let mut rounds = Vec::new();
         for nth in 1..=settings.rounds {
             let what = format!("{name}, round {nth} of {}", settings.rounds);
-            rounds.push(measure(settings, Kind::Server, parts, load, &what).await?);
+            let run = Run {
+                kind: Kind::Server,
+                parts,
+                events,
+                per_second: Some(settings.per_second),
+                seen: Seen::Asked,
+            };
+            rounds.push(measure(settings, run, &what).await?);
         }
         let figures = Figures::median(&rounds);
         table.push(row(&[
@@ -123,7 +131,7 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
     })
 }
 
-fn endpoints(settings: &Settings) -> String {
+pub(super) fn endpoints(settings: &Settings) -> String {
     match settings.endpoints {
         1 => "1 endpoint".to_owned(),
         many => format!("{many} endpoints"),
@@ -141,8 +149,17 @@ async fn take_turns(
         for (place, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
             if settings.only.is_none_or(|only| only == kind) {
                 let what = format!("{}, round {nth} of {}", kind.name(), settings.rounds);
-                let load = (events, per_second);
-                *place = Some(measure(settings, kind, Parts::One, load, &what).await?);
+                let run = Run {
+                    kind,
+                    parts: Parts::One,
+                    events,
+                    per_second,
+                    seen: match kind {
+                        Kind::Relay => Seen::Nothing,
+                        Kind::Server => Seen::Asked,
+                    },
+                };
+                *place = Some(measure(settings, run, &what).await?);
             }
         }
         let [relay, server] = measured;
@@ -151,14 +168,37 @@ async fn take_turns(
     Ok(rounds)
 }
 
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) kind: Kind,
+    pub(super) parts: Parts,
+    pub(super) events: usize,
+    /// As fast as it goes, unless told otherwise.
+    pub(super) per_second: Option<f64>,
+    pub(super) seen: Seen,
+}
+
+/// How closely its metrics are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// There are none.
+    Nothing,
+    /// Before and after.
+    Asked,
+    /// And every second in between, as a Prometheus in a hurry would.
+    Scraped,
+}
+
 /// One run of one of the two, from a fresh start.
-async fn measure(
-    settings: &Settings,
-    kind: Kind,
-    parts: Parts,
-    (events, per_second): (usize, Option<f64>),
-    what: &str,
-) -> Result<Figures, Failure> {
+pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result<Figures, Failure> {
+    let Run {
+        kind,
+        parts,
+        events,
+        per_second,
+        seen,
+    } = run;
     let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
     let all = warm_up + events;
     let ledger = Arc::new(Ledger::new(settings.endpoints, all));
@@ -182,13 +222,20 @@ async fn measure(
         .await?;
     let before = stage.settled_usage().await?;
     let database_before = stage.database_cpu().await;
-    let told_before = told_lag(&stage, kind).await?;
+    let told_before = told_lag(&stage, seen).await?;
 
     load.events = warm_up..all;
-    stage.run(load, 0..settings.endpoints, &progress).await?;
+    let running = stage.run(load, 0..settings.endpoints, &progress);
+    match seen {
+        Seen::Nothing | Seen::Asked => running.await?,
+        Seen::Scraped => tokio::select! {
+            done = running => done?,
+            failed = scrape(&stage) => return Err(failed),
+        },
+    }
     let after = stage.settled_usage().await?;
     let database_after = stage.database_cpu().await;
-    let told_after = told_lag(&stage, kind).await?;
+    let told_after = told_lag(&stage, seen).await?;
     stage.check(0..settings.endpoints, 0..all).await?;
 
     let counted = warm_up..all;
@@ -229,11 +276,23 @@ pub(super) fn used(before: &Usage, after: &Usage, deliveries: usize) -> Figures 
     }
 }
 
-/// The server's own histogram of the lag. The relay has none.
-async fn told_lag(stage: &Stage, kind: Kind) -> Result<Option<Histogram>, Failure> {
-    match kind {
-        Kind::Relay => Ok(None),
-        Kind::Server => {
+/// Reads all metrics every second, until that fails.
+async fn scrape(stage: &Stage) -> Failure {
+    let mut seconds = tokio::time::interval(SCRAPE);
+    loop {
+        seconds.tick().await;
+        let told = async { stage.sender().await?.metrics().await };
+        if let Err(failure) = told.await {
+            return failure;
+        }
+    }
+}
+
+/// The server's own histogram of the lag, if it has one.
+async fn told_lag(stage: &Stage, seen: Seen) -> Result<Option<Histogram>, Failure> {
+    match seen {
+        Seen::Nothing => Ok(None),
+        Seen::Asked | Seen::Scraped => {
             let page = stage.sender().await?.metrics().await?;
             Ok(Histogram::read(&page, LAG))
         }
