@@ -30,6 +30,8 @@ pub struct Reply {
     pub status: u16,
     /// The body, if it is JSON.
     pub body: Value,
+    /// The body as text.
+    pub text: String,
     /// When to ask again, if it says so.
     pub retry_after: Option<String>,
 }
@@ -95,6 +97,7 @@ impl Api {
         Some(Reply {
             status: head.status.as_u16(),
             body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+            text: String::from_utf8_lossy(&bytes).into_owned(),
             retry_after: retry_after
                 .and_then(|value| value.to_str().ok())
                 .map(str::to_owned),

@@ -13,6 +13,7 @@ mod figures;
 mod full;
 mod kill;
 mod life;
+mod night;
 mod notices;
 mod own;
 mod proxy;

@@ -20,6 +20,8 @@ mod figures;
 mod kill;
 #[path = "../program/life.rs"]
 mod life;
+#[path = "../program/night.rs"]
+mod night;
 #[path = "../program/notices.rs"]
 mod notices;
 #[path = "../program/retention.rs"]
