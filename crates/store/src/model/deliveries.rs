@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{DeadReason, Delivery, Status};
+use posthaste_core::delivery::{DeadReason, Delivery, Facts, Status};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{Fetched, Standing};
@@ -144,7 +144,14 @@ impl Tables {
         let Some(row) = row.filter(|row| stands(&row.delivery)) else {
             return Written::Superseded;
         };
-        row.delivery = after;
+        // An attempt of an earlier round that is told late does not bring its times back.
+        let round = row.delivery.facts();
+        let facts = Facts {
+            due_at: round.due_at,
+            give_up_at: round.give_up_at,
+            ..after.facts().clone()
+        };
+        row.delivery = Delivery::restore(facts, after.state().clone());
         row.attempts
             .push(AttemptEntry::new(&attempt.settlement, detail));
         self.failures

@@ -17,7 +17,7 @@ use super::events;
 use super::group::Scene;
 use super::keys::{Key, key_of, look_up, most};
 use super::outbox;
-use super::rows::{self, DeliveryRow, to_json};
+use super::rows::{self, DeliveryRow, Round, to_json};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
 
 /// Writes a record, if its row still stands where it stood.
@@ -93,7 +93,8 @@ fn record_attempt(
     }
     let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
     let kind = failed_with(after, entry.error_kind);
-    rows::update(scene.conn, after, Some(&to_json(&entry)), kind)?;
+    let entry = to_json(&entry);
+    rows::update(scene.conn, after, Some(&entry), kind, Round::GoesOn)?;
     let failures = &mut scene.effects.failures;
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
@@ -130,7 +131,8 @@ pub(super) fn put(
 ) -> rusqlite::Result<()> {
     let last = before.last_attempt()?.and_then(|last| last.error_kind);
     let kind = failed_with(after, last);
-    rows::update(scene.conn, after, before.last.as_deref(), kind)?;
+    let last = before.last.as_deref();
+    rows::update(scene.conn, after, last, kind, Round::MayBegin)?;
     let failures = &mut scene.effects.failures;
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;

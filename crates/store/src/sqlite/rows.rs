@@ -135,19 +135,34 @@ pub(super) fn insert(
     Ok(())
 }
 
+/// Whether a change may begin a new round of attempts, with times of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// An attempt never does, not even one that somebody made in an earlier round and tells of late.
+    GoesOn,
+    /// A replay does.
+    MayBegin,
+}
+
 /// Writes a delivery over its row. `last` is its last attempt, `failed_with` the kind of its failure.
 pub(super) fn update(
     conn: &Connection,
     delivery: &Delivery,
     last: Option<&str>,
     failed_with: Option<FailureKind>,
+    round: Round,
 ) -> rusqlite::Result<()> {
     let facts = delivery.facts();
+    let (first_due, give_up_at) = match round {
+        Round::GoesOn => (None, None),
+        Round::MayBegin => (Some(ms(facts.due_at)), Some(ms(facts.give_up_at))),
+    };
     let state = delivery.state();
     let (status, due, trigger) = standing_of(delivery);
     let granted = (!facts.granted.is_empty()).then(|| to_json(&facts.granted));
     conn.prepare_cached(
-        "UPDATE deliveries SET status = ?2, due = ?3, trigger = ?4, first_due = ?5, give_up_at = ?6, \
+        "UPDATE deliveries SET status = ?2, due = ?3, trigger = ?4, first_due = coalesce(?5, first_due), \
+         give_up_at = coalesce(?6, give_up_at), \
          attempts = ?7, spent = ?8, delay_ms = ?9, granted = ?10, ended_at = ?11, reason = ?12, \
          kind = ?13, last = ?14 WHERE key = ?1",
     )?
@@ -156,8 +171,8 @@ pub(super) fn update(
         Code(status),
         due,
         Code(trigger),
-        ms(facts.due_at),
-        ms(facts.give_up_at),
+        first_due,
+        give_up_at,
         facts.attempts,
         facts.spent,
         facts.previous_delay.map(|delay| delay.as_millis() as i64),
