@@ -28,7 +28,7 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d",
         "POST /v1/tenants",
-        r#"{"plan":"pro","limits":{"in_flight":4,"payload_retention":"1d","attempt_retention":"2d"}}"#,
+        r#"{"plan":"pro","limits":{"payload_retention":"1d","attempt_retention":"2d","in_flight":4}}"#,
     ),
     (
         "tenants update acme --name B",
