@@ -151,7 +151,7 @@ impl Tables {
             give_up_at: round.give_up_at,
             ..after.facts().clone()
         };
-        row.delivery = Delivery::restore(facts, after.state().clone());
+        row.delivery = Delivery::restore(facts, after.state());
         row.attempts
             .push(AttemptEntry::new(&attempt.settlement, detail));
         self.failures
