@@ -101,9 +101,10 @@ impl World {
         self.api().until(path, all).await;
     }
 
-    /// Waits until the operator was told so.
+    /// Waits until the operator was told so, and of all that was before: what is told at once may arrive in any order.
     async fn until_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let ledger = self.receiver.until(|ledger| wanted(&told(ledger))).await;
+        let is_there = |told: Vec<Value>| wanted(&told) && none_is_missing(&told);
+        let ledger = self.receiver.until(|ledger| is_there(told(ledger))).await;
         told(&ledger)
     }
 
@@ -163,6 +164,13 @@ fn names(told: &[Value]) -> Vec<&str> {
     names
         .filter(|name| !name.starts_with("alert.") && *name != "delivery.failed")
         .collect()
+}
+
+/// Every number up to the greatest was told, however often.
+fn none_is_missing(told: &[Value]) -> bool {
+    let numbers: BTreeSet<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
+    let last = numbers.last().copied().unwrap_or(0);
+    numbers.len() as u64 == last
 }
 
 /// Each notice was told once, and none is missing.
