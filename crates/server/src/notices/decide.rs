@@ -106,20 +106,13 @@ fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(Strin
     let Some(operator) = &audience.letters else {
         return Vec::new();
     };
-    let (detail, alert) = parts(notice);
     let line = LetterLine {
         at: notice.at,
         name: notice.name.clone(),
         tenant: about.tenant.as_ref().map(ToString::to_string),
         endpoint: about.endpoint.map(|endpoint| endpoint.to_string()),
         endpoint_url: about.url.clone(),
-        detail: match alert {
-            None => detail,
-            Some(mut alert) => {
-                alert["detail"] = detail;
-                json!({ "alert": alert })
-            }
-        },
+        detail: notice.detail.clone(),
     };
     let owner = about.owner_email.as_ref().filter(|owner| {
         let is_told = operator.iter().any(|it| it.eq_ignore_ascii_case(owner));
@@ -159,9 +152,10 @@ fn resource(about: &About) -> String {
 #[cfg(test)]
 mod tests {
     use posthaste_core::time::Timestamp;
-    use posthaste_store::Scope;
+    use posthaste_store::{Letter, Scope};
 
     use super::*;
+    use crate::notices::mail::compose::wording;
 
     const OPS: &str = "ops@example.com";
     const OWNER: &str = "owner@example.com";
@@ -259,11 +253,34 @@ mod tests {
         assert_eq!(event["alert"], alert);
         assert_eq!(event["detail"], json!({"value": 9}));
         assert_eq!(recipients(&telling), [OPS]);
-        assert_eq!(telling.lines[0].1.detail["alert"]["name"], "queue_age");
-        assert_eq!(
-            telling.lines[0].1.detail["alert"]["detail"],
-            json!({"value": 9})
-        );
+    }
+
+    #[test]
+    fn a_letter_says_which_alert_it_is_and_what_was_seen() {
+        let detail =
+            json!({"alert": "alr_1", "name": "queue_age", "raised_at": "then", "value": 9});
+        for (name, subject) in [
+            (
+                "alert.raised",
+                "[posthaste] Alert queue_age: raised: something that could be sent has been waiting for too long (value 9)",
+            ),
+            ("alert.resolved", "[posthaste] Alert queue_age: over"),
+        ] {
+            let telling = decide(
+                &notice(name, detail.clone()),
+                &About::default(),
+                &audience(),
+            );
+            let letter = Letter {
+                recipient: OPS.to_owned(),
+                revision: 1,
+                first_at: Timestamp(0),
+                tries: 0,
+                lines: telling.lines.into_iter().map(|(_, line)| line).collect(),
+                omitted: 0,
+            };
+            assert_eq!(wording(&letter, None).subject, subject);
+        }
     }
 
     #[test]
