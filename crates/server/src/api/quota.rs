@@ -5,7 +5,8 @@
 //!
 //! Which events still fit, the store decides, exactly and for all nodes together. What it has refused is remembered for
 //! as long as it would refuse it again, so that whoever keeps trying costs it nothing. That is never stricter than the
-//! store: only events without an idempotency key are surely new, and as many as were refused are refused again.
+//! store: only events without an idempotency key are surely new, and they are refused unasked only if they are as many as
+//! all events together were that it refused.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -75,18 +76,19 @@ impl App {
         }
     }
 
-    /// What the caller is told if the store has refused events, of which so many are surely new.
+    /// What the caller is told if the store has refused so many events. How many of them were new it does not say: at
+    /// most all of them, so as many that are surely new do not fit either.
     pub fn over_limit(
         &self,
         tenant: &KnownTenant,
         now: Timestamp,
-        surely_new: u64,
+        count: u64,
         (limit, wait): (LimitName, Option<Span>),
     ) -> Problem {
-        if let Some(wait) = wait.filter(|_| surely_new > 0) {
+        if let Some(wait) = wait {
             tenant.refusal.remember(Refused {
                 limit,
-                events: surely_new,
+                events: count,
                 since: now,
                 until: now.after(wait),
             });

@@ -183,6 +183,27 @@ async fn limits_are_named() {
     world.post(path, &fits).await.problem(403, "quota_exceeded");
 }
 
+/// Of a list that is refused it is not known how many were new: fewer may fit.
+#[tokio::test]
+async fn what_was_refused_with_others_is_tried_alone() {
+    let world = World::quiet().await;
+    let limits = json!({"events_per_second": 3});
+    world.tenant(json!({"id": "small", "limits": limits})).await;
+    let path = "/v1/tenants/small/events";
+    let keyless = json!({"type": "a", "payload": 1});
+    let keyed = |key: &str| json!({"type": "a", "payload": 1, "idempotency_key": key});
+    world.post(path, &keyless).await.ok(202);
+    let three = json!({"events": [keyless, keyed("a"), keyed("b")]});
+    let answer = world.post(&format!("{path}/batch"), &three).await;
+    answer.problem(429, "quota_exceeded");
+    world.post(path, &keyless).await.ok(202);
+    world.post(path, &keyless).await.ok(202);
+    world
+        .post(path, &keyless)
+        .await
+        .problem(429, "quota_exceeded");
+}
+
 #[tokio::test]
 async fn a_month_has_only_so_many_events() {
     let world = World::quiet().await;

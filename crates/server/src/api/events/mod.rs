@@ -205,7 +205,7 @@ async fn store(
         Ingest::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
         Ingest::OverLimit { limit, wait } => {
-            Err(app.over_limit(tenant, now, surely_new, (limit, wait)))
+            Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
         }
     }
 }
