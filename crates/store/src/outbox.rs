@@ -119,11 +119,23 @@ pub trait Outbox {
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool>;
 }
 
+/// A line as an engine keeps it: with the revision of its letter that it made, so that it is known whether it was
+/// there when the letter was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptLine {
+    #[serde(default)]
+    pub(crate) came: u64,
+    #[serde(flatten)]
+    pub(crate) line: LetterLine,
+}
+
 /// A letter as an engine keeps it: with when it is due. One without lines says that its recipient is to be left alone
 /// until then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeptLetter {
+    /// All but its lines.
     pub(crate) letter: Letter,
+    pub(crate) lines: Vec<KeptLine>,
     pub(crate) due_at: Timestamp,
 }
 
@@ -150,13 +162,23 @@ impl KeptLetter {
                 lines: Vec::new(),
                 omitted: 0,
             },
+            lines: Vec::new(),
             due_at: Timestamp(0),
+        }
+    }
+
+    /// The letter as it is sent.
+    pub(crate) fn into_letter(self) -> Letter {
+        let lines = self.lines.into_iter().map(|kept| kept.line);
+        Letter {
+            lines: lines.collect(),
+            ..self.letter
         }
     }
 
     /// Whether there is nothing to say.
     pub(crate) fn is_empty(&self) -> bool {
-        self.letter.lines.is_empty() && self.letter.omitted == 0
+        self.lines.is_empty() && self.letter.omitted == 0
     }
 
     /// Adds a line, or counts it if there is no room.
@@ -168,8 +190,9 @@ impl KeptLetter {
         }
         let letter = &mut self.letter;
         letter.revision += 1;
-        if letter.lines.len() < MAX_LETTER_LINES {
-            letter.lines.push(line);
+        if self.lines.len() < MAX_LETTER_LINES {
+            let came = letter.revision;
+            self.lines.push(KeptLine { came, line });
         } else {
             letter.omitted += 1;
         }
@@ -203,17 +226,15 @@ impl KeptLetter {
         }
     }
 
-    /// Lines are in the order in which they came, and those that did not fit came last: whatever was there at
-    /// `revision` is at the front.
+    /// Each line knows when it came. Of whatever else came later there was no room for the rest: those that did not
+    /// fit may have come before lines that did, if some were sent in between.
     fn leave_out_what_came_by(&mut self, revision: u64) {
         let letter = &mut self.letter;
-        let held = letter.lines.len() as u64 + letter.omitted;
-        let later = (letter.revision - revision).min(held);
-        let sent = (held - later).min(letter.lines.len() as u64) as usize;
-        letter.lines.drain(..sent);
-        letter.omitted = later - letter.lines.len() as u64;
-        if let Some(first) = letter.lines.first() {
-            letter.first_at = first.at;
+        self.lines.retain(|line| line.came > revision);
+        let later = (letter.revision - revision).saturating_sub(self.lines.len() as u64);
+        letter.omitted = letter.omitted.min(later);
+        if let Some(first) = self.lines.first() {
+            letter.first_at = first.line.at;
         }
     }
 }
@@ -270,13 +291,54 @@ mod tests {
             let Settled::Kept(left) = kept.settle(revision, &sent()) else {
                 panic!("it stays");
             };
-            let letter = &left.letter;
+            assert_eq!(left.due_at, Timestamp(77));
+            let letter = left.into_letter();
             assert_eq!(letter.lines.len() as u64 + letter.omitted, during);
             for (index, line) in letter.lines.iter().enumerate() {
                 assert_eq!(line.at, Timestamp(before + index as u64));
             }
-            assert_eq!(left.due_at, Timestamp(77));
         }
+    }
+
+    #[test]
+    fn what_comes_after_a_storm_is_told_however_often_letters_were_sent() {
+        let most = MAX_LETTER_LINES as u64;
+        let mut kept = with(0..most);
+        // Seven more come while it is sent, and find no room.
+        for number in most..most + 7 {
+            kept.add(Timestamp(5), Timestamp(9), line(number));
+        }
+        let Settled::Kept(mut kept) = kept.settle(most, &sent()) else {
+            panic!("it stays");
+        };
+        assert_eq!((kept.lines.len(), kept.letter.omitted), (0, 7));
+        // Two find room, of which one comes while the next is sent.
+        kept.add(Timestamp(80), Timestamp(90), line(100));
+        let revision = kept.letter.revision;
+        kept.add(Timestamp(81), Timestamp(90), line(101));
+        // Whoever took the first one for lost says so too late.
+        for revision in [revision, most] {
+            let Settled::Kept(left) = kept.settle(revision, &sent()) else {
+                panic!("it stays");
+            };
+            let letter = left.clone().into_letter();
+            assert_eq!((letter.lines, letter.omitted), (vec![line(101)], 0));
+            kept = left;
+        }
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_was_written_and_without_its_revision_too() {
+        let kept = KeptLine {
+            came: 3,
+            line: line(1),
+        };
+        let written = serde_json::to_string(&kept).expect("plain data");
+        let read: KeptLine = serde_json::from_str(&written).expect("it reads");
+        assert_eq!(read, kept);
+        let bare = serde_json::to_string(&kept.line).expect("plain data");
+        let read: KeptLine = serde_json::from_str(&bare).expect("it reads");
+        assert_eq!(read, KeptLine { came: 0, ..kept });
     }
 
     #[test]
@@ -288,7 +350,7 @@ mod tests {
         let Settled::Kept(mut quiet) = kept.settle(2, &sent()) else {
             panic!("it stays");
         };
-        assert_eq!(quiet.letter.lines, []);
+        assert_eq!(quiet.lines, []);
         quiet.add(Timestamp(20), Timestamp(50), line(2));
         assert_eq!(quiet.due_at, Timestamp(77));
         assert_eq!(quiet.letter.first_at, Timestamp(20));
@@ -300,7 +362,7 @@ mod tests {
         let Settled::Kept(kept) = with(0..3).settle(3, &again) else {
             panic!("it stays");
         };
-        assert_eq!((kept.letter.lines.len(), kept.letter.tries), (3, 1));
+        assert_eq!((kept.lines.len(), kept.letter.tries), (3, 1));
         assert_eq!(kept.due_at, Timestamp(30));
         assert_eq!(kept.settle(3, &Posted::Dropped), Settled::Gone);
         assert_eq!(with(0..3).settle(4, &sent()), Settled::Another);

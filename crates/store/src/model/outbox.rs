@@ -121,6 +121,6 @@ impl Tables {
             let claimed = self.letters.get_mut(&kept.letter.recipient);
             claimed.expect("it was found").due_at = until;
         }
-        due.into_iter().map(|kept| kept.letter).collect()
+        due.into_iter().map(KeptLetter::into_letter).collect()
     }
 }

@@ -237,9 +237,10 @@ fn read_letter(row: &Row) -> Result<KeptLetter, Fault> {
             revision: row.get::<_, i64>(1) as u64,
             first_at: at(row.get(2)),
             tries: row.get::<_, i32>(4) as u32,
-            lines: from_json(row.get(6))?,
+            lines: Vec::new(),
             omitted: row.get::<_, i64>(5) as u64,
         },
+        lines: from_json(row.get(6))?,
         due_at: at(row.get(3)),
     })
 }
@@ -265,7 +266,7 @@ async fn keep(link: &Link, kept: &KeptLetter) -> Result<(), Fault> {
             &ms(kept.due_at),
             &(letter.tries as i32),
             &(letter.omitted as i64),
-            &to_json(&letter.lines),
+            &to_json(&kept.lines),
         ],
     )
     .await?;
@@ -292,7 +293,7 @@ async fn claim(
     let rows = link.query(&due, &[&ms(now), &most(limit)]).await?;
     let letters: Vec<Letter> = rows
         .iter()
-        .map(|row| Ok(read_letter(row)?.letter))
+        .map(|row| Ok(read_letter(row)?.into_letter()))
         .collect::<Result<_, Fault>>()?;
     let recipients: Vec<&str> = letters.iter().map(|it| it.recipient.as_str()).collect();
     if !recipients.is_empty() {

@@ -164,9 +164,10 @@ fn read_letter(row: &Row<'_>) -> rusqlite::Result<KeptLetter> {
             revision: row.get::<_, i64>(1)? as u64,
             first_at: at(row.get(2)?),
             tries: row.get(4)?,
-            lines: from_json(row.get_ref(6)?.as_str()?)?,
+            lines: Vec::new(),
             omitted: row.get::<_, i64>(5)? as u64,
         },
+        lines: from_json(row.get_ref(6)?.as_str()?)?,
         due_at: at(row.get(3)?),
     })
 }
@@ -192,7 +193,7 @@ fn keep(conn: &Connection, kept: &KeptLetter) -> rusqlite::Result<()> {
         ms(kept.due_at),
         letter.tries,
         letter.omitted as i64,
-        to_json(&letter.lines),
+        to_json(&kept.lines),
     ])?;
     Ok(())
 }
@@ -226,7 +227,7 @@ fn claim(
         conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?
             .execute(params![kept.letter.recipient, ms(until)])?;
     }
-    Ok(letters.into_iter().map(|kept| kept.letter).collect())
+    Ok(letters.into_iter().map(KeptLetter::into_letter).collect())
 }
 
 /// What joins a scope to what it names, and the columns that [`scope`] reads.

@@ -53,9 +53,12 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
     }
     if letter.omitted > 0 {
         let more = grouped(letter.omitted);
-        text.push_str(&format!(
-            "{more} more did not find room in this letter.\n\n"
-        ));
+        text.push_str(&match groups.is_empty() {
+            true => {
+                format!("{more} more came while the last letter was sent, and found no room.\n\n")
+            }
+            false => format!("{more} more did not find room in this letter.\n\n"),
+        });
     }
     if let Some(page) = page {
         text.push_str(&format!("All alerts: {page}/dashboard/alerts\n\n"));
@@ -65,7 +68,7 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
         clean(&letter.recipient, address::MAX_ADDRESS_BYTES)
     ));
     Wording {
-        subject: subject(&groups),
+        subject: subject(&groups, letter.omitted),
         text,
     }
 }
@@ -212,9 +215,9 @@ impl Group<'_> {
     }
 }
 
-fn subject(groups: &[Group<'_>]) -> String {
+fn subject(groups: &[Group<'_>], omitted: u64) -> String {
     let Some(worst) = groups.first() else {
-        return "[posthaste] Nothing to tell".to_owned();
+        return format!("[posthaste] {} more notices", grouped(omitted));
     };
     let first = worst.happenings().into_iter().next().unwrap_or_default();
     let more = match groups.len() - 1 {
@@ -328,6 +331,16 @@ mod tests {
         );
         assert!(lines[8].ends_with("3 deliveries failed"), "{}", lines[8]);
         assert_eq!(lines[10], "1,234 more did not find room in this letter.");
+    }
+
+    #[test]
+    fn a_letter_without_room_for_anything_says_how_much_there_was() {
+        let mut full = letter(Vec::new());
+        full.omitted = 1_234;
+        let told = wording(&full, None);
+        assert_eq!(told.subject, "[posthaste] 1,234 more notices");
+        let text = "1,234 more came while the last letter was sent, and found no room.\n\n-- ";
+        assert!(told.text.starts_with(text), "{}", told.text);
     }
 
     #[test]
