@@ -4,6 +4,7 @@
 //! between, it is sent again when the claim is over. So a letter may arrive twice, with the same `Message-ID`, but is
 //! never lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,47 +50,58 @@ pub(super) struct Postman {
 impl Postman {
     /// Sends until told to stop. What is being sent then is finished.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let postman = Arc::new(self);
         loop {
-            if postman.switchboard.is_mine(teller()) {
-                match postman.clone().round().await {
-                    Ok(()) => {}
+            let mut pause = LOOKING;
+            if self.switchboard.is_mine(teller()) {
+                match self.round().await {
+                    Ok(true) => pause = Duration::ZERO,
+                    Ok(false) => {}
                     Err(StoreError::Closed) => return,
                     Err(error) => {
-                        tracing::warn!(%error, "letters could not be looked for; they are kept");
+                        tracing::warn!(%error, "letters could not be looked after; they are kept");
                     }
                 }
             }
             let stopping = stopped.wait_for(|stopping| *stopping);
-            if timeout(LOOKING, stopping).await.is_ok() {
+            if timeout(pause, stopping).await.is_ok() {
                 return;
             }
         }
     }
 
-    /// Sends what is due.
-    pub(super) async fn round(self: Arc<Self>) -> Result<(), StoreError> {
-        loop {
-            let now = self.clock.wall();
-            let letters = self.store.claim_letters(now, now.after(CLAIM), AT_ONCE);
-            let letters = letters.await?;
-            let last = letters.len() < AT_ONCE;
-            let mut sending = JoinSet::new();
-            for letter in letters {
-                let postman = self.clone();
-                sending.spawn(async move { postman.send(letter).await });
+    /// Sends some of what is due, and says whether there may be more. Whatever becomes of one letter, the others are
+    /// seen to.
+    pub(super) async fn round(&self) -> Result<bool, StoreError> {
+        let now = self.clock.wall();
+        let letters = self.store.claim_letters(now, now.after(CLAIM), AT_ONCE);
+        let letters = letters.await?;
+        let more = letters.len() == AT_ONCE;
+        let mut sending = JoinSet::new();
+        let mut under_way = BTreeMap::new();
+        for letter in letters {
+            let (post, given) = (self.post.clone(), letter.clone());
+            let task = sending.spawn(async move { post.send(&given, now).await });
+            under_way.insert(task.id(), letter);
+        }
+        let mut first_error = None;
+        while let Some(ended) = sending.join_next_with_id().await {
+            let (task, sent) = ended.unwrap_or_else(|panicked| {
+                let why = "it could not be written, which is a fault of posthaste".to_owned();
+                (panicked.id(), Err(PostError::Later(why)))
+            });
+            let letter = under_way.remove(&task).expect("it was put there");
+            if let Err(error) = self.settle(letter, sent).await {
+                first_error.get_or_insert(error);
             }
-            while let Some(sent) = sending.join_next().await {
-                sent.expect("sending does not panic")?;
-            }
-            if last {
-                return Ok(());
-            }
+        }
+        match first_error {
+            None => Ok(more),
+            Some(error) => Err(error),
         }
     }
 
-    async fn send(&self, letter: Letter) -> Result<(), StoreError> {
-        let sent = self.post.send(&letter, self.clock.wall()).await;
+    /// Writes down what came of a letter.
+    async fn settle(&self, letter: Letter, sent: Result<(), PostError>) -> Result<(), StoreError> {
         let (posted, outcome) = judge(&letter, &sent, self.clock.wall(), self.every);
         self.observe.notices.letter(outcome);
         let recipient = match self.operator.contains(&letter.recipient) {

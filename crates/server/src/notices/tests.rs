@@ -174,6 +174,18 @@ impl World {
         }
     }
 
+    fn postman(&self, post: Arc<dyn Post>) -> Postman {
+        Postman {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            switchboard: self.switchboard.clone(),
+            post,
+            every: Span::from_mins(10),
+            operator: vec![OPS.to_owned()],
+            observe: self.observe.clone(),
+        }
+    }
+
     fn pass(&self, span: Span) {
         self.now.fetch_add(span.as_millis(), Ordering::SeqCst);
     }
@@ -414,15 +426,7 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
         ]),
         given: Mutex::default(),
     });
-    let postman = Arc::new(Postman {
-        store: world.store.clone(),
-        clock: world.clock.clone(),
-        switchboard: world.switchboard.clone(),
-        post: post.clone(),
-        every: Span::from_mins(10),
-        operator: vec![OPS.to_owned()],
-        observe: world.observe.clone(),
-    });
+    let postman = world.postman(post.clone());
     let given = || {
         let given = post.given.lock().expect("no panics");
         let letters = given.iter();
@@ -433,17 +437,17 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     let (ops, owner) = (OPS.to_owned(), OWNER.to_owned());
     world.fail("acme", vec![tripped()]).await;
     herald.round().await.expect("it tells");
-    postman.clone().round().await.expect("it sends");
+    postman.round().await.expect("it sends");
     assert_eq!(given(), [], "it gathers");
     world.pass(GATHER);
-    postman.clone().round().await.expect("it sends");
+    postman.round().await.expect("it sends");
     assert_eq!(given(), [(ops.clone(), 1), (owner.clone(), 1)]);
     // The one is tried again with all that came since; the other never will be.
     herald.round().await.expect("it tells");
     world.fail("acme", vec![News::Recovered]).await;
     herald.round().await.expect("it tells");
     world.pass(Span::from_mins(2));
-    postman.clone().round().await.expect("it sends");
+    postman.round().await.expect("it sends");
     let sent = given();
     assert_eq!(sent[2..].iter().filter(|it| it.0 == ops).count(), 1);
     let to_ops = sent.iter().rfind(|it| it.0 == ops).expect("it was sent");
@@ -452,10 +456,37 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     world.fail("acme", vec![tripped()]).await;
     herald.round().await.expect("it tells");
     world.pass(Span::from_mins(9));
-    postman.clone().round().await.expect("it sends");
+    postman.round().await.expect("it sends");
     let count = |given: &[(String, usize)]| given.iter().filter(|it| it.0 == ops).count();
     assert_eq!(count(&given()), 2);
     world.pass(Span::from_mins(2));
-    postman.clone().round().await.expect("it sends");
+    postman.round().await.expect("it sends");
     assert_eq!(count(&given()), 3);
+}
+
+/// Cannot write to the operator.
+struct Faulty;
+
+impl Post for Faulty {
+    fn send<'a>(&'a self, letter: &'a Letter, _now: Timestamp) -> Sending<'a> {
+        Box::pin(async move {
+            assert_ne!(letter.recipient, OPS, "on purpose");
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_letter_that_cannot_be_written_keeps_no_other_back_and_is_tried_again() {
+    let world = World::start().await;
+    let herald = world.herald(Arc::new(Nobody), true);
+    world.fail("acme", vec![tripped()]).await;
+    herald.round().await.expect("it tells");
+    world.pass(GATHER);
+    let postman = world.postman(Arc::new(Faulty));
+    assert_eq!(postman.round().await, Ok(false));
+    world.pass(Span::from_mins(2));
+    let left = world.letters().await;
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!((left[0].recipient.as_str(), left[0].tries), (OPS, 1));
 }
