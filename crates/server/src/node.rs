@@ -161,11 +161,35 @@ struct Keeper {
     /// What it is called when it has ended.
     name: &'static str,
     running: JoinHandle<()>,
+    ends: Ends,
+}
+
+/// What makes a keeper end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// The node stops: it brings to its end what it has begun, which must be in the store before that closes.
+    WithTheNode,
+    /// The store closes: whatever it has begun can be left as it is.
+    WithTheStore,
 }
 
 impl Keeper {
-    fn new(name: &'static str, running: JoinHandle<()>) -> Keeper {
-        Keeper { name, running }
+    fn new(name: &'static str, ends: Ends, running: JoinHandle<()>) -> Keeper {
+        Keeper {
+            name,
+            running,
+            ends,
+        }
+    }
+}
+
+/// Waits until those have ended that end with the node.
+async fn all_ended(keepers: Vec<Keeper>) {
+    for keeper in keepers {
+        // One that has ended before may have been asked already.
+        if keeper.ends == Ends::WithTheNode && !keeper.running.is_finished() {
+            let _ = keeper.running.await;
+        }
     }
 }
 
@@ -349,12 +373,17 @@ impl Node {
             stopped: stopped.clone(),
         });
         let keepers = vec![
-            Keeper::new("the watch for alerts", watching),
-            Keeper::new("the herald", herald),
-            Keeper::new("the housekeeping", tidying),
-            Keeper::new("the replayer", tokio::spawn(replayer.run())),
+            Keeper::new("the watch for alerts", Ends::WithTheNode, watching),
+            Keeper::new("the herald", Ends::WithTheNode, herald),
+            Keeper::new("the housekeeping", Ends::WithTheNode, tidying),
+            Keeper::new(
+                "the replayer",
+                Ends::WithTheStore,
+                tokio::spawn(replayer.run()),
+            ),
             Keeper::new(
                 "the keeping of figures",
+                Ends::WithTheNode,
                 flush::start(store.clone(), observe.clone(), stopped.clone()),
             ),
         ];
@@ -410,8 +439,8 @@ impl Node {
         }
     }
 
-    /// Takes no more requests, sends nothing new, answers what is under way, waits for what is in flight,
-    /// and closes the store. What does not come back within the grace is left for the next start.
+    /// Takes no more requests, sends nothing new, answers what is under way, waits for what is in flight and
+    /// for letters, and closes the store. What does not come back within the grace is left for the next start.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
         // At once, and not when every request is answered: one that is slow could use up the grace, and
@@ -431,7 +460,16 @@ impl Node {
             let _ = tokio::join!(self.serving, retired);
             self.engine.shut_down().await;
         };
-        if timeout(self.grace, drained).await.is_err() {
+        // A letter that the mail server has taken must be known to be sent.
+        let ended = all_ended(self.keepers);
+        let (drained, ended) =
+            tokio::join!(timeout(self.grace, drained), timeout(self.grace, ended));
+        if ended.is_err() {
+            tracing::warn!(
+                "the grace period is over; a letter that is being sent may be sent again"
+            );
+        }
+        if drained.is_err() {
             let in_flight = self.engine.flight_count();
             tracing::warn!(
                 in_flight,
@@ -527,6 +565,35 @@ mod tests {
         node.engine.hand_over().broken(&failed);
         let why = node.broken_down().await;
         assert!(matches!(why, Breakdown::Store(_)), "{why}");
+        node.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_node_closes_its_store_when_what_was_begun_beside_it_has_ended() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut node = node(directory.path()).await;
+        let (store, stopped) = (node.store.clone(), node.stopping.subscribe());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let writing = tokio::spawn(async move {
+            until(stopped).await;
+            // As long as a mail server takes.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let _ = tell.send(store.told().await);
+        });
+        let writer = Keeper::new("a writer", Ends::WithTheNode, writing);
+        node.keepers.push(writer);
+        node.stop().await;
+        assert_eq!(told.await, Ok(Ok(0)));
+    }
+
+    #[tokio::test]
+    async fn a_node_does_not_wait_for_ever() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut node = node(directory.path()).await;
+        node.grace = Duration::from_millis(50);
+        let sleeping = tokio::spawn(std::future::pending());
+        let sleeper = Keeper::new("a sleeper", Ends::WithTheNode, sleeping);
+        node.keepers.push(sleeper);
         node.stop().await;
     }
 }
