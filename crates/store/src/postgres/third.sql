@@ -65,7 +65,8 @@ CREATE TABLE letters (
     lines text NOT NULL
 );
 CREATE INDEX letters_due ON letters (due_at);
-INSERT INTO meta (name, value) VALUES ('told', 0);
+-- Notices of before had nobody to tell them, and are no news any more.
+INSERT INTO meta (name, value) SELECT 'told', value FROM meta WHERE name = 'last_notice';
 
 -- Events: whose trace they belong to, as the standard writes it.
 ALTER TABLE events ADD COLUMN trace text;

@@ -66,7 +66,8 @@ CREATE TABLE letters (
     lines TEXT NOT NULL
 );
 CREATE INDEX letters_due ON letters (due_at);
-INSERT INTO meta (name, value) VALUES ('told', 0);
+-- Notices of before had nobody to tell them, and are no news any more.
+INSERT INTO meta (name, value) SELECT 'told', coalesce(max(number), 0) FROM notices;
 
 -- Events: whose trace they belong to, as the standard writes it.
 ALTER TABLE events ADD COLUMN trace TEXT;

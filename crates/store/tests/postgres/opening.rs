@@ -57,12 +57,17 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     );
     database.run("INSERT INTO tenants VALUES (1, 'acme', 'Acme', NULL, '{}', 0, 0, false)");
     database.run("UPDATE directory SET last_no = 1, last_change = 1");
+    database.run("INSERT INTO notices VALUES (7, 1, 5, 'endpoint.recovered', '{}')");
+    database.run("UPDATE meta SET value = 7 WHERE name = 'last_notice'");
     drop(node(&database, 1));
     assert_eq!(
         database.run("SELECT value FROM meta WHERE name = 'format'"),
         ["3"]
     );
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
+    // What is old is no news.
+    let told = "SELECT value FROM meta WHERE name = 'told'";
+    assert_eq!(database.run(told), ["7"]);
     let on_the_day = "SELECT count(*) FROM pg_indexes WHERE tablename = 'ended_20200101' \
                       AND indexdef LIKE '%endpoint_no * 16%'";
     assert_eq!(database.run(on_the_day), ["1"]);

@@ -155,10 +155,16 @@ fn the_second_format_gains_what_a_new_file_has() {
     let conn = rusqlite::Connection::open(given.path()).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
+    conn.execute_batch(
+        "INSERT INTO notices (number, endpoint_no, at, name, detail) \
+         VALUES (6, 1, 5, 'endpoint.recovered', '{}'), (7, 1, 5, 'endpoint.recovered', '{}')",
+    )
+    .unwrap();
     conn.pragma_update(None, "user_version", 2).unwrap();
     drop(conn);
     assert_ne!(layout(&given.path()), new);
     let store = open(&given.path()).unwrap();
+    assert_eq!(run(store.told()), Ok(7), "what is old is no news");
     assert_eq!(run(store.counts()).unwrap().pending, 1);
     run(store.close()).unwrap();
     assert_eq!(layout(&given.path()), new);
