@@ -1,13 +1,18 @@
 //! Endpoints' alerts, which follow the notices in their order.
 //!
 //! So a trip that was over before anybody looked is told all the same. Whatever is heard twice changes nothing the second
-//! time: an alert's id follows from its notice, and a notice only ends what an earlier one began.
+//! time: an alert's id follows from its notice, what happened while an alert went on begins none, and a notice only ends
+//! what an earlier one began.
+//!
+//! An endpoint that has recovered may trip again at once, so that alone ends no trip's alert: the watch does, once its
+//! breaker has been passing for a while.
 
 use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, first_moment, id_of};
 use posthaste_core::lane::Standing;
+use posthaste_core::time::Timestamp;
 use posthaste_store::{
     Alert, AlertFilter, DisabledReason, EndpointRow, NoticeEntry, PageRequest, Store, StoreError,
 };
@@ -46,10 +51,7 @@ fn meaning(name: &str) -> Option<Meaning> {
             Some(AlertName::EndpointDisabled),
             &[AlertName::BreakerTripped, AlertName::DisableWarning],
         ),
-        "endpoint.recovered" => (
-            None,
-            &[AlertName::BreakerTripped, AlertName::DisableWarning],
-        ),
+        "endpoint.recovered" => (None, &[AlertName::DisableWarning]),
         _ => return None,
     };
     Some(Meaning { begins, ends })
@@ -69,12 +71,32 @@ impl Hearing {
         for name in ends {
             self.end(notice, *name).await?;
         }
-        if let Some(name) = begins.filter(|name| self.settings.bound(*name).is_some()) {
+        if let Some(name) = begins.filter(|name| self.settings.bound(*name).is_some())
+            && !self.went_on(notice, name).await?
+        {
             self.store
                 .raise_alert(notice.at, begun(notice, name))
                 .await?;
         }
         Ok(())
+    }
+
+    /// Whether an alert that is over by now went on when the notice was written: then it told of it.
+    async fn went_on(&self, notice: &NoticeEntry, name: AlertName) -> Result<bool, StoreError> {
+        let filter = AlertFilter {
+            name: Some(name),
+            scope: Some(notice.scope.clone()),
+            until: Some(Timestamp(notice.at.0.saturating_add(1))),
+            ..AlertFilter::default()
+        };
+        let last = PageRequest {
+            limit: 1,
+            before: None,
+        };
+        let last = self.store.alerts(filter, last).await?.items;
+        Ok(last
+            .iter()
+            .any(|alert| alert.resolved_at.is_some_and(|ended| ended >= notice.at)))
     }
 
     async fn end(&self, notice: &NoticeEntry, name: AlertName) -> Result<(), StoreError> {
@@ -113,21 +135,45 @@ fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
     }
 }
 
-/// Whether an alert is over, as far as the endpoint alone can tell that it is about.
-pub(super) fn is_over(name: AlertName, row: &EndpointRow) -> bool {
+/// How it stands with an alert, as far as the endpoint alone can tell that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It goes on, or something else has to tell.
+    GoesOn,
+    /// It is over once it has been like this for a while.
+    Calm,
+    /// It is over.
+    Over,
+}
+
+impl Stage {
+    fn over_if(is_over: bool) -> Stage {
+        match is_over {
+            true => Stage::Over,
+            false => Stage::GoesOn,
+        }
+    }
+}
+
+/// How it stands with an alert about this endpoint.
+pub(super) fn stage(name: AlertName, row: &EndpointRow) -> Stage {
     if row.standing == Standing::Deleted {
-        return true;
+        return Stage::Over;
     }
     let health = &row.health;
     match name {
-        AlertName::BreakerTripped => row.standing != Standing::Enabled || health.trip.is_none(),
+        AlertName::BreakerTripped if row.standing != Standing::Enabled => Stage::Over,
+        AlertName::BreakerTripped => match health.trip {
+            Some(_) => Stage::GoesOn,
+            None => Stage::Calm,
+        },
         AlertName::DisableWarning => {
             let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
-            row.standing == Standing::Disabled || !warned
+            Stage::over_if(row.standing == Standing::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {
             let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
-            row.standing != Standing::Disabled || !by_itself
+            Stage::over_if(row.standing != Standing::Disabled || !by_itself)
         }
         AlertName::RetryRatio
         | AlertName::DeadLetterRatio
@@ -138,6 +184,6 @@ pub(super) fn is_over(name: AlertName, row: &EndpointRow) -> bool {
         | AlertName::QueueAge
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NoticesStuck => false,
+        | AlertName::NoticesStuck => Stage::GoesOn,
     }
 }

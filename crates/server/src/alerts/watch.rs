@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::hearing::Stage;
 use super::readings::{OF_TALLIES, buckets, of_tally};
 use super::settings::{AlertSettings, SLOW_WRITES};
 use super::{hearing, room, words};
@@ -54,6 +55,8 @@ pub struct Watch {
     mint: Mint,
     /// Since when what goes on has been calm.
     calm: FxHashMap<AlertId, Tick>,
+    /// Since when breakers have been passing whose trips go on.
+    passing: FxHashMap<AlertId, Tick>,
     /// How long the last of our own writes took, in seconds.
     writes: VecDeque<f64>,
     /// The last alert that was held against what it is about.
@@ -92,6 +95,7 @@ impl Watch {
             queue_age,
             mint: Mint::new(dice),
             calm: FxHashMap::default(),
+            passing: FxHashMap::default(),
             writes: VecDeque::new(),
             looked_at: None,
         }
@@ -132,6 +136,7 @@ impl Watch {
     /// What was seen while this node watched last says nothing when it watches again.
     fn forget(&mut self) {
         self.calm.clear();
+        self.passing.clear();
         self.writes.clear();
     }
 
@@ -179,15 +184,32 @@ impl Watch {
             if looks {
                 self.looked_at = Some(alert.id);
             }
-            if is_off || looks && is_over(&*self.store, alert).await? {
+            if is_off || looks && self.is_over(now.tick, alert).await? {
                 self.resolve(now.wall, alert).await?;
             } else {
                 open.insert((alert.name, alert.scope.clone()), alert.clone());
             }
         }
-        self.calm
-            .retain(|id, _| all.iter().any(|alert| alert.id == *id));
+        let known: FxHashSet<AlertId> = all.iter().map(|alert| alert.id).collect();
+        self.calm.retain(|id, _| known.contains(id));
+        self.passing.retain(|id, _| known.contains(id));
         Ok(open)
+    }
+
+    /// Whether what an alert is about is gone, or in order again as far as its endpoint alone can tell: at once, or for
+    /// long enough.
+    async fn is_over(&mut self, now: Tick, alert: &Alert) -> Result<bool, StoreError> {
+        match stage(&*self.store, alert).await? {
+            Stage::Over => Ok(true),
+            Stage::Calm => {
+                let since = *self.passing.entry(alert.id).or_insert(now);
+                Ok(now.since(since) >= self.settings.calm)
+            }
+            Stage::GoesOn => {
+                self.passing.remove(&alert.id);
+                Ok(false)
+            }
+        }
     }
 
     async fn read(&mut self, now: Now, open: &Open) -> Readings {
@@ -414,18 +436,21 @@ fn tenant_of(scope: &Scope) -> Option<TenantId> {
     }
 }
 
-/// Whether what an alert is about is gone, or in order again as far as its endpoint alone can tell.
-async fn is_over(store: &dyn Store, alert: &Alert) -> Result<bool, StoreError> {
+/// How it stands with an alert, as far as what it is about can tell.
+async fn stage(store: &dyn Store, alert: &Alert) -> Result<Stage, StoreError> {
     match &alert.scope {
-        Scope::Everything => Ok(false),
+        Scope::Everything => Ok(Stage::GoesOn),
         Scope::Tenant(tenant) => {
             let tenant = store.tenant(tenant.clone()).await?;
             // A later one of the same id is another.
-            Ok(tenant.is_none_or(|tenant| tenant.created_at > alert.raised_at))
+            match tenant {
+                Some(tenant) if tenant.created_at <= alert.raised_at => Ok(Stage::GoesOn),
+                Some(_) | None => Ok(Stage::Over),
+            }
         }
         Scope::Endpoint(endpoint) => {
             let row = store.endpoint(*endpoint).await?;
-            Ok(row.is_none_or(|row| hearing::is_over(alert.name, &row)))
+            Ok(row.map_or(Stage::Over, |row| hearing::stage(alert.name, &row)))
         }
     }
 }

@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use super::support::{Answer, Receiver, Server};
 
 /// How soon breakers trip and probe, and how often somebody looks.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 10] = [
     "--set",
     "alerts.every=1s",
+    "--set",
+    "alerts.calm=1s",
     "--set",
     "breaker.consecutive_failures=3",
     "--set",

@@ -89,16 +89,36 @@ async fn a_short_trip_is_told_and_what_is_heard_again_changes_nothing() {
             .map(|(name, _)| name)
             .collect();
         let expected: &[AlertName] = match number {
-            1 | 4 => &[TRIPPED],
-            2 | 3 => &[],
+            1..=4 => &[TRIPPED],
             5 => &[TRIPPED, WARNED],
             _ => &[DISABLED],
         };
         assert_eq!(open, expected, "after {number}");
     }
-    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (2, 2));
+    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 1));
     assert_eq!(world.told(WARNED, &ENDPOINT).await, (1, 1));
     assert_eq!(world.told(DISABLED, &ENDPOINT).await, (1, 0));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_trips_again_and_again_is_told_once() {
+    let mut world = World::new().await;
+    let mut number = 0;
+    for _ in 0..10 {
+        number += 2;
+        stand(&world, Standing::Enabled, tripped(number)).await;
+        hear(&world, number, "endpoint.breaker_tripped").await;
+        world.watch_for(Span::from_mins(1)).await;
+        stand(&world, Standing::Enabled, well(number + 1)).await;
+        hear(&world, number + 1, "endpoint.recovered").await;
+        world.watch_for(Span::from_mins(4)).await;
+    }
+    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 0));
+    world.watch_for(Span::from_mins(2)).await;
+    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 1));
+    // A later trip is news again.
+    hear(&world, number + 2, "endpoint.breaker_tripped").await;
+    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (2, 1));
 }
 
 #[tokio::test]
