@@ -327,16 +327,22 @@ impl Watch {
     }
 
     async fn read_room(&self) -> Seen {
-        let of_disk = self.store.path().and_then(machine::free_ratio);
-        let of_limit = match self.settings.database_bytes {
-            None => None,
-            Some(limit) => {
-                let stored = self.store.stored_bytes().await.ok().flatten();
-                stored.map(|stored| room::free_share_of_limit(stored, limit))
-            }
+        let of_disk = match self.store.path() {
+            None => Seen::Nothing,
+            Some(path) => machine::free_ratio(path).map_or(Seen::Unknown, Seen::value),
         };
-        let shares = of_disk.into_iter().chain(of_limit);
-        shares.reduce(f64::min).map_or(Seen::Nothing, Seen::value)
+        let of_limit = match self.settings.database_bytes {
+            None => Seen::Nothing,
+            Some(limit) => match self.store.stored_bytes().await {
+                Err(_) => Seen::Unknown,
+                Ok(None) => Seen::Nothing,
+                Ok(Some(stored)) => Seen::value(room::free_share_of_limit(stored, limit)),
+            },
+        };
+        match self.settings.bound(AlertName::StoreNearlyFull) {
+            None => Seen::Nothing,
+            Some(bound) => room::least(bound, [of_disk, of_limit]),
+        }
     }
 
     async fn read_untold(&self, now: Timestamp) -> Seen {
