@@ -22,11 +22,12 @@ async fn a_refusal_counts_by_its_code_and_where_it_comes() {
         .start();
     let post = post(&server, &settings(&server, MailTls::None, Some("me")));
     for step in STEPS {
-        let concerns_the_letter =
-            [MailStep::Recipient, MailStep::Data, MailStep::Letter].contains(&step);
+        let of_letter = [MailStep::Data, MailStep::Letter].contains(&step);
+        let concerns_the_letter = of_letter || step == MailStep::Recipient;
         for (answer, for_good) in [
             ("451 4.3.0 not now", false),
-            ("554 5.7.1 not like this", concerns_the_letter),
+            ("554 5.6.0 not like this", concerns_the_letter),
+            ("554 5.7.1 not through me", of_letter),
             ("530 5.7.0 who are you", false),
         ] {
             server.refuse(step, answer);

@@ -8,8 +8,12 @@
 //! | connecting, EHLO, AUTH, MAIL | later | later: it concerns every letter, and the operator can put it right |
 //! | RCPT, DATA, the letter | later | never, unless it is about signing in or about our way of speaking |
 //!
+//! Who may not send through a server (no relaying, not from here) hears so at RCPT, with a status 5.7.x: that concerns
+//! every letter too, so it is a reason to try later.
+//!
 //! Whatever else happens (nobody there, no TLS, silence) is a reason to try later.
 
+use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -46,6 +50,8 @@ pub const DIALLING: Duration = Duration::from_secs(15);
 pub const SENDING: Duration = Duration::from_secs(60);
 /// How long a server may take to say goodbye. The letter is its own by then.
 const PARTING: Duration = Duration::from_secs(2);
+/// What the words of a server begin with that will not send for us: the statuses of RFC 3463 about policy.
+const NOT_ALLOWED: &str = "5.7.";
 /// How much of a server's answer is kept for people to look at.
 const MAX_ANSWER_CHARS: usize = 300;
 
@@ -187,7 +193,8 @@ impl SmtpPost {
     /// What a server's no means for the letter.
     fn no(&self, step: Step, error: &SmtpError) -> PostError {
         let told = self.shown(&format!("{step}: {error}"));
-        match judge(step, error.status().map(u16::from)) {
+        let words = error.source().map(ToString::to_string).unwrap_or_default();
+        match judge(step, error.status().map(u16::from), &words) {
             Verdict::Later => PostError::Later(told),
             Verdict::Never => PostError::Never(told),
         }
@@ -262,11 +269,12 @@ enum Verdict {
     Never,
 }
 
-/// Whether another time may be better, by where and with what code a server said no.
-fn judge(step: Step, code: Option<u16>) -> Verdict {
+/// Whether another time may be better, by where, with what code and in what words a server said no.
+fn judge(step: Step, code: Option<u16>, words: &str) -> Verdict {
     match step {
         // Every letter would fare the same, until the operator puts it right.
         Step::Hello | Step::SignIn | Step::Sender => Verdict::Later,
+        Step::Recipient if words.trim_start().starts_with(NOT_ALLOWED) => Verdict::Later,
         Step::Recipient | Step::Data | Step::Letter => match code {
             // Our commands are not understood, or we should have signed in.
             Some(500 | 502..=504 | 530..=539) => Verdict::Later,
@@ -331,7 +339,7 @@ mod tests {
     fn what_passes_is_tried_again() {
         for step in STEPS {
             for code in [None, Some(421), Some(450), Some(451), Some(452), Some(454)] {
-                assert_eq!(judge(step, code), Verdict::Later, "{step:?} {code:?}");
+                assert_eq!(judge(step, code, ""), Verdict::Later, "{step:?} {code:?}");
             }
         }
     }
@@ -346,14 +354,33 @@ mod tests {
                 } else {
                     Verdict::Later
                 };
-                assert_eq!(judge(step, Some(code)), wanted, "{step:?} {code}");
+                assert_eq!(
+                    judge(step, Some(code), "5.1.1 no"),
+                    wanted,
+                    "{step:?} {code}"
+                );
             }
         }
         for code in [500, 502, 503, 504, 530, 534, 535, 538] {
             for step in STEPS {
-                assert_eq!(judge(step, Some(code)), Verdict::Later, "{step:?} {code}");
+                assert_eq!(
+                    judge(step, Some(code), ""),
+                    Verdict::Later,
+                    "{step:?} {code}"
+                );
             }
         }
+    }
+
+    #[test]
+    fn who_may_not_send_through_a_server_tries_again() {
+        for words in ["5.7.1 Relay access denied", "5.7.64 TenantAttribution"] {
+            let verdict = |step| judge(step, Some(550), words);
+            assert_eq!(verdict(Step::Recipient), Verdict::Later, "{words}");
+            assert_eq!(verdict(Step::Letter), Verdict::Never, "{words}");
+        }
+        let nobody = judge(Step::Recipient, Some(550), "5.1.1 no such user, see 5.7.1");
+        assert_eq!(nobody, Verdict::Never);
     }
 
     #[test]
