@@ -25,7 +25,7 @@ pub(super) fn read_mail(settings: &mut MailSettings, mut fields: Fields<'_, '_>)
     let from = parsed(&mut fields, "from", str::parse);
     settings.from = from.or(settings.from.take());
     let to = read_items(&mut fields, "to", MAX_RECIPIENTS, read_recipient);
-    set(&mut settings.to, to);
+    set(&mut settings.to, to.map(once));
     set(
         &mut settings.every,
         fields.span("every", Span::ZERO, MAX_EVERY),
@@ -47,4 +47,27 @@ fn read_password(text: &str) -> Result<Secret, String> {
 fn read_recipient(item: &Value) -> Result<String, NoAddress> {
     let text = item.as_str().unwrap_or_default();
     address::read(text).map(|address| address.to_string())
+}
+
+/// Each address once, in the order in which they were named: whoever is named twice hears everything once.
+fn once(addresses: Vec<String>) -> Vec<String> {
+    let mut once: Vec<String> = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        if !once.iter().any(|it| it.eq_ignore_ascii_case(&address)) {
+            once.push(address);
+        }
+    }
+    once
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_named_twice_is_named_once() {
+        let named = ["ops@example.com", "night@example.com", "Ops@Example.com"];
+        let named = named.map(str::to_owned).to_vec();
+        assert_eq!(once(named), ["ops@example.com", "night@example.com"]);
+    }
 }

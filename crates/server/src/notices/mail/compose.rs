@@ -60,7 +60,17 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
             false => format!("{more} more did not find room in this letter.\n\n"),
         });
     }
-    if let Some(page) = page {
+    // Only the operator is told of alerts, and only the operator can see all of them.
+    let is_of_alerts = |line: &LetterLine| match Matter::of(line) {
+        Matter::AlertRaised | Matter::AlertResolved => true,
+        Matter::Disabled
+        | Matter::DisableWarning
+        | Matter::BreakerTripped
+        | Matter::DeliveryFailed
+        | Matter::Unknown
+        | Matter::Recovered => false,
+    };
+    if let Some(page) = page.filter(|_| letter.lines.iter().any(is_of_alerts)) {
         text.push_str(&format!("All alerts: {page}/dashboard/alerts\n\n"));
     }
     text.push_str(&format!(
@@ -292,7 +302,6 @@ mod tests {
                  {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
                  {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
                  {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
-                 All alerts: {PAGE}/dashboard/alerts\n\n\
                  -- \nposthaste wrote this to ops@example.com, who owns an endpoint (its owner_email) or runs the \
                  server (mail.to).\n"
             )
@@ -302,6 +311,17 @@ mod tests {
             None,
         );
         assert!(!without.text.contains("dashboard"), "{}", without.text);
+    }
+
+    #[test]
+    fn only_whoever_is_told_of_alerts_is_shown_where_they_all_are() {
+        let all = format!("All alerts: {PAGE}/dashboard/alerts\n");
+        let alert = line("alert.resolved", "ep1", json!({"name": "queue_age"}));
+        let failed = line("delivery.failed", "ep1", json!({}));
+        let to_owner = wording(&letter(vec![failed.clone()]), Some(PAGE));
+        assert!(!to_owner.text.contains(&all), "{}", to_owner.text);
+        let to_operator = wording(&letter(vec![failed, alert]), Some(PAGE));
+        assert!(to_operator.text.contains(&all), "{}", to_operator.text);
     }
 
     #[test]
