@@ -75,12 +75,17 @@ pub(super) async fn accept(
                 let gone = format!("the tenant {tenant} is gone again");
                 return Err(StoreError::Unavailable(gone));
             }
-            Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
-                tracing::error!(%tenant, key, "an operational event was refused: its idempotency key is taken");
-            }
+            Ingest::Conflict(_) => refused(tenant, key, "its idempotency key is taken"),
+            Ingest::NoSuchEndpoint => refused(tenant, key, "its endpoint is gone"),
+            Ingest::OverLimit { .. } => refused(tenant, key, "its tenant is over its limit"),
         }
     }
     Ok(())
+}
+
+/// It is told by every other means all the same.
+fn refused(tenant: &TenantId, key: Option<String>, why: &str) {
+    tracing::error!(%tenant, key, why, "an operational event was refused, and is not sent");
 }
 
 /// There is a tenant that gets operational events.
