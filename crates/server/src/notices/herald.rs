@@ -101,7 +101,14 @@ impl Herald {
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
         let before = Timestamp(now.0.saturating_sub(self.gather.as_millis()));
-        self.store.gather_failures(now, before, ROUND).await?;
+        let gathered = self.store.gather_failures(now, before, ROUND).await;
+        // What waits is told, and seen to wait, whether or not more could be gathered.
+        let told = self.tell_what_waits(now).await?;
+        gathered?;
+        Ok(told)
+    }
+
+    async fn tell_what_waits(&self, now: Timestamp) -> Result<bool, StoreError> {
         let from = self.store.told().await?;
         let notices = self.store.notices(from, ROUND).await?;
         self.observe.notices.wait(notices.len(), notices.first());
