@@ -7,7 +7,7 @@ use std::process::Command;
 use posthaste_core::id::EndpointId;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
-use posthaste_store::{OpenError, Replaced, Store};
+use posthaste_store::{OpenError, Outbox, Replaced, Store};
 
 use crate::given::{Given, NOW, event, id, open, run};
 
