@@ -93,17 +93,12 @@ async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
 /// What others know at the moment: the engine, the store, all nodes and the machine.
 async fn gauges(app: &App) -> Gauges {
     let now = app.clock.wall();
-    let counts = within(app.store.counts()).await.unwrap_or_default();
-    let breakers = within(app.engine.breakers()).await.unwrap_or_default();
     let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
-        pending: counts.pending,
+        counts: within(app.store.counts()).await,
         in_flight: app.engine.flight_count() as u64,
-        breakers_passing: breakers.passing as u64,
-        breakers_tripped: breakers.tripped as u64,
-        breakers_probing: breakers.probing as u64,
-        dead_letters: counts.dead_letters,
+        breakers: within(app.engine.breakers()).await,
         retrying_over_24h: within(retrying_over_24h(app, None)).await,
         shards: app.switchboard.shards_owned() as u64,
         nodes: app.switchboard.node_count() as u64,
@@ -112,7 +107,7 @@ async fn gauges(app: &App) -> Gauges {
         queue_age: within(queue_age(&*app.store, now)).await,
         store_free_ratio: path.and_then(machine::free_ratio),
         process: Process::read(),
-        alerts: within(app.store.open_alerts()).await.unwrap_or_default(),
+        alerts: within(app.store.open_alerts()).await,
         ..Gauges::default()
     }
 }

@@ -114,16 +114,6 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
             "Attempts of this node that are under way.",
             gauges.in_flight,
         ),
-        Metric::gauges(
-            "posthaste_breakers",
-            "Endpoints with work on this node, by the state of their breaker.",
-            "state",
-            [
-                ("passing", gauges.breakers_passing),
-                ("tripped", gauges.breakers_tripped),
-                ("probing", gauges.breakers_probing),
-            ],
-        ),
         Metric::gauge(
             "posthaste_shards_owned",
             "Of the 256 shards of all endpoints, those that this node sends to.",
@@ -135,6 +125,18 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
             gauges.nodes,
         ),
     ];
+    if let Some(breakers) = gauges.breakers {
+        metrics.push(Metric::gauges(
+            "posthaste_breakers",
+            "Endpoints with work on this node, by the state of their breaker.",
+            "state",
+            [
+                ("passing", breakers.passing as u64),
+                ("tripped", breakers.tripped as u64),
+                ("probing", breakers.probing as u64),
+            ],
+        ));
+    }
     if let Some(free) = gauges.store_free_ratio {
         metrics.push(Metric::gauge(
             "posthaste_store_free_ratio",
@@ -158,25 +160,28 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
 }
 
 fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
-    let open = |name: AlertName| gauges.alerts.get(&name).copied().unwrap_or_default();
-    let mut metrics = vec![
-        Metric::gauge(
+    let mut metrics = Vec::new();
+    if let Some(counts) = &gauges.counts {
+        metrics.push(Metric::gauge(
             "posthaste_pending_deliveries",
             "Deliveries of the whole store that have not ended; the same on every node.",
-            gauges.pending,
-        ),
-        Metric::gauge(
+            counts.pending,
+        ));
+        metrics.push(Metric::gauge(
             "posthaste_dead_letters",
             "Deliveries of the whole store that were given up and are still kept; the same on every node.",
-            gauges.dead_letters,
-        ),
-        Metric::gauges(
+            counts.dead_letters,
+        ));
+    }
+    if let Some(alerts) = &gauges.alerts {
+        let open = |name: AlertName| alerts.get(&name).copied().unwrap_or_default();
+        metrics.push(Metric::gauges(
             "posthaste_alerts",
             "Alerts of the whole store that go on, by name; the same on every node.",
             "name",
             AlertName::ALL.map(|name| (name.name(), open(name))),
-        ),
-    ];
+        ));
+    }
     if let Some(age) = gauges.queue_age {
         metrics.push(Metric::gauge(
             "posthaste_queue_age_seconds",

@@ -5,27 +5,22 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::alert::AlertName;
+use posthaste_core::dispatcher::BreakerCensus;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Span;
-use posthaste_store::Tally;
+use posthaste_store::{Counts, Tally};
 
 use super::machine::Process;
 
 /// What others know.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gauges {
-    /// Deliveries that have not ended.
-    pub pending: u64,
+    /// Deliveries that have not ended, and those that were given up and are still kept.
+    pub counts: Option<Counts>,
     /// Attempts under way.
     pub in_flight: u64,
-    /// Endpoints whose breaker lets everything pass, as far as they are in memory.
-    pub breakers_passing: u64,
-    /// Endpoints whose breaker has tripped.
-    pub breakers_tripped: u64,
-    /// Endpoints whose breaker is probing.
-    pub breakers_probing: u64,
-    /// Deliveries that were given up and are still kept.
-    pub dead_letters: u64,
+    /// How many breakers are in which state, of endpoints that are in memory.
+    pub breakers: Option<BreakerCensus>,
     /// Deliveries that have been in retry for longer than a day.
     pub retrying_over_24h: Option<u64>,
     /// Shards of all endpoints that this node sends to.
@@ -41,7 +36,7 @@ pub struct Gauges {
     /// What this process uses.
     pub process: Option<Process>,
     /// How many alerts of each name go on. One that is not named has none.
-    pub alerts: BTreeMap<AlertName, u64>,
+    pub alerts: Option<BTreeMap<AlertName, u64>>,
     /// Whoever asks may see single endpoints.
     pub shows_endpoints: bool,
     /// What waits for single endpoints, where the operator wants to see them one by one.

@@ -1,12 +1,13 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::BreakerCensus;
 use posthaste_core::time::{Span, Tick};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
-    Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings, Tenant, Width,
+    Counts, Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings, Tenant, Width,
 };
 
 use super::machine::Process;
@@ -109,6 +110,9 @@ fn prometheus_finds_exactly_the_promised_metrics() {
 /// Gauges of which nothing is missing.
 fn everything_known() -> Gauges {
     Gauges {
+        counts: Some(Counts::default()),
+        breakers: Some(BreakerCensus::default()),
+        alerts: Some(BTreeMap::new()),
         retrying_over_24h: Some(0),
         hour: Some(Tally::default()),
         queue_age: Some(Span::ZERO),
@@ -145,6 +149,10 @@ fn what_is_not_known_is_not_told() {
         "posthaste_retrying_over_24h",
         "posthaste_queue_age_seconds",
         "posthaste_store_free_ratio",
+        "posthaste_pending_deliveries",
+        "posthaste_dead_letters",
+        "posthaste_breakers",
+        "posthaste_alerts",
     ] {
         assert!(!text.contains(name), "{name}");
     }
@@ -263,19 +271,23 @@ fn everything_that_happened_is_counted_once() {
         ..Tally::default()
     };
     let gauges = Gauges {
-        pending: 11,
+        counts: Some(Counts {
+            pending: 11,
+            dead_letters: 6,
+        }),
         in_flight: 2,
-        breakers_passing: 3,
-        breakers_tripped: 4,
-        breakers_probing: 5,
-        dead_letters: 6,
+        breakers: Some(BreakerCensus {
+            passing: 3,
+            tripped: 4,
+            probing: 5,
+        }),
         retrying_over_24h: Some(7),
         shards: 8,
         nodes: 9,
         hour: Some(hour),
         queue_age: Some(Span::from_millis(1_500)),
         store_free_ratio: Some(0.25),
-        alerts: [(AlertName::QueueAge, 2)].into(),
+        alerts: Some([(AlertName::QueueAge, 2)].into()),
         ..everything_known()
     };
     let text = observatory.render(&gauges);
