@@ -361,7 +361,8 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
-        let watching = Watch::new(store.clone(), app.clock.clone(), alerts.clone())
+        let queue_age = app.queue_age.clone();
+        let watching = Watch::new(store.clone(), app.clock.clone(), alerts.clone(), queue_age)
             .start(app.switchboard.clone(), stopped.clone());
         let herald = notices::start(Telling {
             store: store.clone(),

@@ -1,11 +1,20 @@
 //! How long what could be sent has been waiting.
 //!
-//! Read from the store, so that it tells of all nodes, and of work that no node sees to at the moment.
+//! Read from the store, so that it tells of all nodes, and of work that no node sees to at the moment. That is a walk over
+//! all of it, so whoever asks hears what was read a little while ago, and however many ask, one reads.
+
+use std::sync::Arc;
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Standing;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::{Span, Tick, Timestamp};
 use posthaste_store::{EndpointRow, Store, StoreError};
+use tokio::sync::Mutex;
+
+use crate::clock::Clock;
+
+/// So long a reading is told again.
+const KEPT: Span = Span::from_secs(5);
 
 /// So many endpoints are looked at, those with the oldest work first. If all of them are paused or tripped, what waits
 /// behind them is told when there are fewer.
@@ -13,9 +22,47 @@ const MAX_LOOKED_AT: usize = 2_000;
 /// So many questions are put to the store at once: sending waits for the same answers.
 const ASKED_AT_ONCE: usize = 8;
 
+/// Tells how long the oldest delivery has been waiting, without reading it each time.
+pub struct KeptAge {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    /// What was read, and when that was done.
+    last: Arc<Mutex<Option<(Tick, Span)>>>,
+}
+
+impl KeptAge {
+    /// One that has read nothing yet.
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> KeptAge {
+        KeptAge {
+            store,
+            clock,
+            last: Arc::default(),
+        }
+    }
+
+    /// How long the oldest delivery that could be sent has been waiting; nothing if that cannot be read.
+    pub async fn read(&self) -> Option<Span> {
+        let mut last = self.last.clone().lock_owned().await;
+        let now = self.clock.now();
+        if let Some((at, age)) = *last
+            && now.tick.since(at) < KEPT
+        {
+            return Some(age);
+        }
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        // Who asked may lose patience. What is begun is read to its end all the same, or the next would begin anew.
+        let reading = tokio::spawn(async move {
+            let age = queue_age(&*store, now.wall).await.ok()?;
+            *last = Some((clock.now().tick, age));
+            Some(age)
+        });
+        reading.await.ok().flatten()
+    }
+}
+
 /// How long the oldest delivery has been due whose endpoint is enabled and not tripped; nothing waits, nothing is old.
 /// One that must not go before another is not counted, one that is being sent is.
-pub async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError> {
+async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError> {
     let mut work = store.unfinished_work().await?;
     work.retain(|(_, due)| *due <= now);
     work.sort_unstable_by_key(|(_, due)| *due);
@@ -61,13 +108,14 @@ async fn first_in_order(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use bytes::Bytes;
     use posthaste_core::delivery::OrderingKey;
     use posthaste_core::dice::Dice;
     use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Health, RateLimit, StoredTrip, TripReason};
     use posthaste_core::sign::SignatureStyle;
+    use posthaste_core::time::Now;
     use posthaste_store::model::ModelStore;
     use posthaste_store::{
         Content, Endpoint, HandOver, HandedOver, Limits, NewEvent, StoreSettings, Tenant,
@@ -179,6 +227,27 @@ mod tests {
         assert_eq!(age(&store, at(35)).await, 5);
         stand(busy, Standing::Paused, None).await;
         assert_eq!(age(&store, at(35)).await, 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_is_told_for_a_while() {
+        let store = Arc::new(world().await);
+        add(&store, 1, false).await;
+        send(&store, at(0), 1, Some(at(10))).await;
+        let secs = Arc::new(AtomicU64::new(15));
+        let told = secs.clone();
+        let clock = Clock::told(move || {
+            let secs = told.load(Ordering::SeqCst);
+            Now {
+                wall: at(secs),
+                tick: Tick(secs * 1_000),
+            }
+        });
+        let kept = KeptAge::new(store, clock);
+        for (now, age) in [(15, 5), (19, 5), (20, 10), (24, 10), (60, 50)] {
+            secs.store(now, Ordering::SeqCst);
+            assert_eq!(kept.read().await, Some(Span::from_secs(age)), "at {now}");
+        }
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use super::{hearing, room, words};
 use crate::chance;
 use crate::clock::Clock;
 use crate::observe::machine;
-use crate::queue_age::queue_age;
+use crate::queue_age::KeptAge;
 use crate::switchboard::Switchboard;
 
 /// So many tenants and endpoints are looked at that fail, those first that fail most.
@@ -71,11 +71,15 @@ type Readings = Vec<(AlertName, Scope, Seen)>;
 
 impl Watch {
     /// One that knows of nothing yet.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> Watch {
-        let (asked, at) = (store.clone(), clock.clone());
+    pub fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        settings: AlertSettings,
+        kept: Arc<KeptAge>,
+    ) -> Watch {
         let queue_age: QueueAge = Box::new(move || {
-            let (store, now) = (asked.clone(), at.wall());
-            Box::pin(async move { queue_age(&*store, now).await.ok() })
+            let kept = kept.clone();
+            Box::pin(async move { kept.read().await })
         });
         Watch::with(store, clock, settings, queue_age, chance::seed())
     }

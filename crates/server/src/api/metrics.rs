@@ -22,7 +22,6 @@ use crate::observe::machine::{self, Process};
 use crate::observe::metric::Metric;
 use crate::observe::window::Window;
 use crate::observe::{EndpointPending, Gauges, exposition};
-use crate::queue_age::queue_age;
 
 /// How long the engine and the store may take to say one thing. One that is still starting does not answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -92,7 +91,6 @@ async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
 
 /// What others know at the moment: the engine, the store, all nodes and the machine.
 async fn gauges(app: &App) -> Gauges {
-    let now = app.clock.wall();
     let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
@@ -104,7 +102,7 @@ async fn gauges(app: &App) -> Gauges {
         nodes: app.switchboard.node_count() as u64,
         // Other nodes are asked too, and may take their time.
         hour: timeout(COUNTING, hour).await.ok().and_then(Result::ok),
-        queue_age: within(queue_age(&*app.store, now)).await,
+        queue_age: timeout(PATIENCE, app.queue_age.read()).await.ok().flatten(),
         store_free_ratio: path.and_then(machine::free_ratio),
         process: Process::read(),
         alerts: within(app.store.open_alerts()).await,

@@ -67,6 +67,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::observe::Observatory;
+use crate::queue_age::KeptAge;
 use crate::switchboard::Switchboard;
 use crate::telemetry::Telemetry;
 use crate::vault::Vault;
@@ -93,6 +94,8 @@ pub struct App {
     pub telemetry: Telemetry,
     /// What tells the time.
     pub clock: Clock,
+    /// What tells how long the oldest delivery has been waiting.
+    pub queue_age: Arc<KeptAge>,
     /// What the operator decided.
     pub settings: ApiSettings,
     /// Rings when a replay begins.
@@ -124,6 +127,7 @@ impl App {
             store.clone(),
             store.cluster(),
         );
+        let queue_age = KeptAge::new(store.clone(), clock.clone());
         App {
             store,
             engine,
@@ -131,6 +135,7 @@ impl App {
             vault,
             observe,
             telemetry: Telemetry::off(),
+            queue_age: Arc::new(queue_age),
             clock,
             admin_keys: admin_keys.map(|hash| (*hash, Meter::default())).collect(),
             settings,
