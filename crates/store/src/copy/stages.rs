@@ -436,7 +436,7 @@ pub(super) const STAGES: [Stage; 11] = [
             table: "notices",
             columns: &[
                 ("number", Long),
-                ("scope", Long),
+                ("endpoint_no", Long),
                 ("at", Long),
                 ("name", Text),
                 ("detail", Text),

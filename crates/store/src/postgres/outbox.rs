@@ -117,7 +117,7 @@ impl NoticeColumns {
 pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
-    INSERT INTO notices (number, scope, at, name, detail) \
+    INSERT INTO notices (number, endpoint_no, at, name, detail) \
     SELECT value - cardinality($1::bigint[]) + place, scope, at, name, detail FROM last, \
     unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
@@ -320,7 +320,7 @@ async fn notices(link: &Link, after: u64, limit: usize) -> Result<Vec<NoticeEntr
     let rows = link
         .query(
             "SELECT n.number, n.at, n.name, n.detail, e.id, t.id FROM notices n \
-             LEFT JOIN endpoints e ON e.no = n.scope LEFT JOIN tenants t ON t.no = n.scope \
+             LEFT JOIN endpoints e ON e.no = n.endpoint_no LEFT JOIN tenants t ON t.no = n.endpoint_no \
              WHERE n.number > $1 ORDER BY n.number LIMIT $2",
             &[&after, &most(limit)],
         )

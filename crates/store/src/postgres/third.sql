@@ -8,8 +8,8 @@ ALTER TABLE tenants ADD COLUMN plan text;
 ALTER TABLE events ADD COLUMN payload_removed_at bigint;
 ALTER TABLE replays ADD COLUMN skipped bigint NOT NULL DEFAULT 0;
 
--- Notices may be about anything, not only about endpoints.
-ALTER TABLE notices RENAME COLUMN endpoint_no TO scope;
+-- Notices may be about anything: notices.endpoint_no holds a scope from now on. It keeps its name, since nodes of the
+-- version before write to it for as long as they are being replaced.
 
 -- Figures: what happened, by time. Written by flushes, so never in the way of an event.
 -- Ordered by time, so that what a flush touches lies together.

@@ -68,6 +68,10 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     // What is old is no news.
     let told = "SELECT value FROM meta WHERE name = 'told'";
     assert_eq!(database.run(told), ["7"]);
+    // Nodes of the version before go on telling for as long as they are being replaced.
+    database.run(
+        "INSERT INTO notices (number, endpoint_no, at, name, detail) VALUES (1, 1, 0, 'x', '{}')",
+    );
     let on_the_day = "SELECT count(*) FROM pg_indexes WHERE tablename = 'ended_20200101' \
                       AND indexdef LIKE '%endpoint_no * 16%'";
     assert_eq!(database.run(on_the_day), ["1"]);
