@@ -2,8 +2,9 @@
 //!
 //! Removing shares the store with delivering, and gives way to it: of any stretch of time it takes a small part, more if
 //! it has been at it for long, since then as much comes in as goes, and a file that grows is worse than a store that is a
-//! little slower. A step is as large as can be done in a few milliseconds: others wait for it. Nothing here waits or looks
-//! at a clock.
+//! little slower. A step is as large as can be done in a few milliseconds: others wait for it. But where a step takes long
+//! however small it is, as where a commit does, small ones would remove next to nothing: there it is as large as takes
+//! about twice as long as nothing would. Nothing here waits or looks at a clock.
 
 use std::time::Duration;
 
@@ -38,10 +39,30 @@ pub(super) struct Stepped {
     pub(super) more: bool,
 }
 
+/// How large a step was, and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stride {
+    step: usize,
+    took: Duration,
+}
+
+impl Stride {
+    /// Whether of two steps the larger took hardly longer.
+    fn lasts_like(self, other: Stride) -> bool {
+        let (small, large) = match self.step < other.step {
+            true => (self, other),
+            false => (other, self),
+        };
+        small.step < large.step && 2 * large.took < 3 * small.took
+    }
+}
+
 /// How fast to go on.
 #[derive(Debug)]
 pub(super) struct Pace {
     step: usize,
+    /// How large the step before was, and how long it took.
+    before: Option<Stride>,
     /// How long steps have been removing something without a break.
     removing_for: Duration,
     /// How long this round has taken, and whether anything went.
@@ -55,6 +76,7 @@ impl Default for Pace {
     fn default() -> Pace {
         Pace {
             step: FIRST_STEP,
+            before: None,
             removing_for: Duration::ZERO,
             round: Duration::ZERO,
             removed: false,
@@ -85,7 +107,11 @@ impl Pace {
         if !stepped.more {
             return self.end_round();
         }
-        self.fit(stepped.took);
+        let this = Stride {
+            step: self.step,
+            took: stepped.took,
+        };
+        self.step = fitted(self.before.replace(this), this);
         pause
     }
 
@@ -118,16 +144,22 @@ impl Pace {
             .find(|(after, _)| self.removing_for >= *after);
         reached.map_or(SHARES[0].1, |(_, share)| *share)
     }
+}
 
-    /// Makes steps larger or smaller, so that one takes about as long as it should.
-    fn fit(&mut self, took: Duration) {
-        if took > 2 * STEP_TIME {
-            self.step /= 2;
-        } else if took < STEP_TIME / 2 {
-            self.step += self.step / 4;
-        }
-        self.step = self.step.clamp(SMALLEST_STEP, LARGEST_STEP);
-    }
+/// How large the next step is, so that it takes about as long as it should, or as long as it must.
+fn fitted(before: Option<Stride>, this: Stride) -> usize {
+    let Stride { step, took } = this;
+    let next = if took < STEP_TIME / 2 {
+        step + step / 4
+    } else if took <= 2 * STEP_TIME {
+        step
+    } else if before.is_some_and(|before| before.lasts_like(this)) || step == SMALLEST_STEP {
+        // It is not the size that makes it slow.
+        2 * step
+    } else {
+        step / 2
+    };
+    next.clamp(SMALLEST_STEP, LARGEST_STEP)
 }
 
 /// The pause that leaves all but a share of the time to others.
@@ -179,13 +211,34 @@ mod tests {
         assert_eq!(slow, Duration::from_millis(3_800));
         assert_eq!(pace.step(), FIRST_STEP / 2);
         for _ in 0..20 {
-            pace.after(stepped(200, true, true));
+            pace.after(stepped(pace.step() as u64, true, true));
         }
-        assert_eq!(pace.step(), SMALLEST_STEP);
+        // Now and then it is tried whether larger ones are still slower.
+        assert!(pace.step() <= 2 * SMALLEST_STEP, "{}", pace.step());
         for _ in 0..40 {
             pace.after(stepped(1, true, true));
         }
         assert_eq!(pace.step(), LARGEST_STEP);
+    }
+
+    /// Each hundred events take a millisecond; each step so many more, whatever it does.
+    fn step_where_each_costs(fixed_ms: u64) -> usize {
+        let mut pace = Pace::default();
+        for _ in 0..50 {
+            let took_ms = fixed_ms + pace.step() as u64 / 100;
+            pace.after(stepped(took_ms, true, true));
+        }
+        pace.step()
+    }
+
+    #[test]
+    fn where_small_steps_are_as_slow_they_are_not_small() {
+        assert!((400..=1_250).contains(&step_where_each_costs(0)));
+        // As much goes as in ten of the smallest, in less than twice the time.
+        for fixed_ms in [20, 40, 100, 1_000] {
+            let step = step_where_each_costs(fixed_ms);
+            assert!(step >= 10 * SMALLEST_STEP, "{fixed_ms} ms: {step}");
+        }
     }
 
     #[test]
