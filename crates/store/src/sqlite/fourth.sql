@@ -79,3 +79,4 @@ CREATE TABLE usage (
     events INTEGER NOT NULL,
     PRIMARY KEY (tenant_no, month)
 ) WITHOUT ROWID;
+CREATE INDEX usage_month ON usage (month);

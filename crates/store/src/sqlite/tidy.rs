@@ -3,7 +3,7 @@
 //! A step looks at the next few events in the order of their keys. It removes those that are old enough, with everything
 //! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
 //! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Each
-//! step also removes a few passes, entries of the audit, alerts and figures whose time is up.
+//! step also removes a few passes, entries of the audit, alerts, figures and months of usage whose time is up.
 //!
 //! What is old lies side by side, so it is removed in ranges of keys: that costs a fraction of looking for each row.
 
@@ -20,7 +20,7 @@ use super::keys::{Key, at, key_of, most, ms};
 use super::rows::{endpoint_id, from_json};
 use super::schema::meta;
 use super::tidy_runs::{Run, runs};
-use super::{alerts, audit, buckets, passes};
+use super::{alerts, audit, buckets, passes, usage};
 use crate::retention::is_over;
 use crate::stretches::Stretches;
 use crate::{Kept, Limits, Retention, Tidied};
@@ -122,7 +122,8 @@ pub(super) fn step(
     let entries = audit::tidy(conn, now, retention.step)?;
     let alerts = alerts::tidy(conn, now, retention.step)?;
     let figures = buckets::tidy(conn, now, retention.step)?;
-    let gone = passes.max(entries).max(alerts).max(figures);
+    let months = usage::tidy(conn, now, retention.step)?;
+    let gone = passes.max(entries).max(alerts).max(figures).max(months);
     tidied.more = more || (retention.step > 0 && gone == retention.step);
     Ok(tidied)
 }

@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::FxHashMap;
 
 use super::directory::live_tenant;
+use super::keys::most;
 use crate::{MONTHS_KEPT, Usage};
 
 /// Of how many tenants it is known how fast their events come, before those are forgotten that have been quiet.
@@ -89,8 +90,6 @@ impl Meters {
                     "INSERT INTO usage (month, tenant_no, events) VALUES (?1, ?2, ?3)",
                 )?
                 .execute((month.0, tenant_no, count))?;
-                conn.prepare_cached("DELETE FROM usage WHERE tenant_no = ?1 AND month < ?2")?
-                    .execute((tenant_no, month.0.saturating_sub(MONTHS_KEPT)))?;
             }
         }
         Ok(())
@@ -121,6 +120,16 @@ fn events(conn: &Connection, month: Month, tenant_no: i64) -> rusqlite::Result<u
     Ok(events.unwrap_or(0) as u64)
 }
 
+/// Removes a few counts of months that nobody asks for any more, whoever's they are, and says how many.
+pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    let oldest = Month::of(now).0.saturating_sub(MONTHS_KEPT);
+    conn.prepare_cached(
+        "DELETE FROM usage WHERE (tenant_no, month) IN \
+         (SELECT tenant_no, month FROM usage WHERE month < ?1 ORDER BY month LIMIT ?2)",
+    )?
+    .execute((oldest, most(limit)))
+}
+
 /// How much a tenant uses.
 pub(super) fn usage(
     conn: &Connection,
@@ -137,4 +146,37 @@ pub(super) fn usage(
         endpoints: endpoints as u64,
         events_this_month: events(conn, Month::of(now), no)?,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_months_go_even_if_nobody_comes_any_more() {
+        let conn = Connection::open_in_memory().expect("it opens");
+        conn.execute_batch("CREATE TABLE usage (tenant_no INTEGER, month INTEGER, events INTEGER)")
+            .expect("a table");
+        let now = Timestamp(1_794_744_000_000);
+        let month = Month::of(now).0;
+        for (tenant_no, ago) in [
+            (1, 40),
+            (1, MONTHS_KEPT + 1),
+            (2, 20),
+            (1, MONTHS_KEPT),
+            (3, 0),
+        ] {
+            conn.execute(
+                "INSERT INTO usage VALUES (?1, ?2, 1)",
+                (tenant_no, month - ago),
+            )
+            .expect("a row");
+        }
+        assert_eq!(tidy(&conn, now, 2), Ok(2));
+        assert_eq!(tidy(&conn, now, 2), Ok(1));
+        let left: i64 = conn
+            .query_row("SELECT count(*) FROM usage", [], |row| row.get(0))
+            .expect("a count");
+        assert_eq!(left, 2);
+    }
 }
