@@ -68,7 +68,13 @@ impl Orders for Messenger {
         }
         for change in changes {
             match change {
-                Change::Tenant(tenant) => self.engine.tenant_changed(tenant),
+                Change::Tenant(tenant) => {
+                    self.engine.tenant_changed(tenant.clone());
+                    if let Some(app) = self.app() {
+                        self.runtime
+                            .spawn(async move { app.forget_figures_of(tenant).await });
+                    }
+                }
                 Change::Endpoint(endpoint) => self.engine.changed(endpoint),
                 Change::Key(_) | Change::Replay(_) => {}
             }

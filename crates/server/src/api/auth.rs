@@ -196,6 +196,16 @@ impl App {
         }
     }
 
+    /// Forgets what a tenant that is gone has done here and is not written down yet: a later one of the same id has
+    /// nothing to do with it. One that was never changed may be that later one.
+    pub async fn forget_figures_of(&self, tenant: TenantId) {
+        let there = self.store.tenant(tenant.clone()).await;
+        let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
+        if there.is_ok_and(is_another) {
+            self.observe.forget(&tenant);
+        }
+    }
+
     /// Forgets everything: changes may have been missed.
     pub fn forget_all(&self) {
         self.tenants.forget(|_, _| true);
