@@ -11,7 +11,7 @@ use posthaste_core::cluster::{Ask, Room};
 use posthaste_core::dispatcher::{Crowd, Input};
 use posthaste_core::id::TenantId;
 use posthaste_store::Cluster;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::sleep;
 
 use super::handle::{Engine, EngineError};
@@ -42,29 +42,54 @@ impl Shell {
     }
 }
 
+/// Tenants of which this node may have slots, with how many they may have under way. One is in it from when the store is
+/// first asked for it until the store says that nothing is held: an answer that is lost leaves nothing behind.
+#[derive(Default)]
+struct Held(FxHashMap<TenantId, u32>);
+
+impl Held {
+    /// What the store is to be asked: for whoever wants something, and for whoever has something to give back.
+    fn ask(&mut self, mut crowds: Vec<Crowd>) -> Vec<Crowd> {
+        crowds.retain(|crowd| crowd.ask != IDLE || self.0.contains_key(&crowd.tenant));
+        let here: FxHashSet<TenantId> = crowds.iter().map(|crowd| crowd.tenant.clone()).collect();
+        let gone = self.0.iter().filter(|(tenant, _)| !here.contains(*tenant));
+        crowds.extend(gone.map(|(tenant, most)| Crowd {
+            tenant: tenant.clone(),
+            most: *most,
+            ask: IDLE,
+        }));
+        for crowd in &crowds {
+            self.0.insert(crowd.tenant.clone(), crowd.most);
+        }
+        crowds
+    }
+
+    /// Takes in what the store answered, and says what may be used.
+    fn answered(&mut self, crowds: Vec<Crowd>, rooms: Vec<Room>) -> Vec<(TenantId, u32)> {
+        let mut usable = Vec::with_capacity(rooms.len());
+        for (crowd, room) in crowds.into_iter().zip(rooms) {
+            if room.slots == 0 {
+                self.0.remove(&crowd.tenant);
+            }
+            usable.push((crowd.tenant, room.usable));
+        }
+        usable
+    }
+}
+
 /// Shares with others, until the engine has stopped.
 pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
-    // What was granted for tenants that have nothing here any more, and is to be given back.
-    let mut held: FxHashMap<TenantId, u32> = FxHashMap::default();
+    let mut held = Held::default();
     let mut pause = ROUND;
     loop {
         sleep(pause).await;
         pause = ROUND;
-        let (losses, mut crowds) = match engine.crowds().await {
+        let (losses, crowds) = match engine.crowds().await {
             Ok(crowds) => crowds,
             Err(EngineError::Stopped) => return,
             Err(EngineError::Elsewhere | EngineError::Store(_)) => continue,
         };
-        for (tenant, most) in &held {
-            if !crowds.iter().any(|crowd| crowd.tenant == *tenant) {
-                crowds.push(Crowd {
-                    tenant: tenant.clone(),
-                    most: *most,
-                    ask: IDLE,
-                });
-            }
-        }
-        crowds.retain(|crowd| crowd.ask != IDLE || held.contains_key(&crowd.tenant));
+        let crowds = held.ask(crowds);
         if crowds.is_empty() {
             continue;
         }
@@ -72,18 +97,45 @@ pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
             // What was granted before still is, for as long as the lease lasts.
             continue;
         };
-        let mut usable = Vec::with_capacity(rooms.len());
         let is_content = |(crowd, room): (&Crowd, &Room)| room.usable >= crowd.ask.wants;
         if crowds.iter().zip(&rooms).all(is_content) {
             pause = CALM;
         }
-        for (crowd, room) in crowds.into_iter().zip(rooms) {
-            match room.slots {
-                0 => held.remove(&crowd.tenant),
-                _ => held.insert(crowd.tenant.clone(), crowd.most),
-            };
-            usable.push((crowd.tenant, room.usable));
+        engine.make_room(losses, held.answered(crowds, rooms));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crowd(tenant: &str, ask: Ask) -> Crowd {
+        Crowd {
+            tenant: tenant.parse().expect("a name"),
+            most: 5,
+            ask,
         }
-        engine.make_room(losses, usable);
+    }
+
+    #[test]
+    fn what_may_have_been_granted_is_given_back() {
+        let wants = Ask { wants: 2, ..IDLE };
+        let room = |slots| Room {
+            slots,
+            usable: slots,
+        };
+        let mut held = Held::default();
+        assert_eq!(held.ask(vec![crowd("acme", IDLE)]), []);
+        let asked = vec![crowd("acme", wants)];
+        assert_eq!(held.ask(asked.clone()), asked);
+        // The answer was lost, and the tenant has nothing here any more.
+        let idle = vec![crowd("acme", IDLE)];
+        assert_eq!(held.ask(Vec::new()), idle);
+        assert_eq!(held.ask(idle.clone()), idle);
+        let usable = held.answered(idle.clone(), vec![room(2)]);
+        assert_eq!(usable, [(idle[0].tenant.clone(), 2)]);
+        assert_eq!(held.ask(Vec::new()), idle, "it is still held");
+        held.answered(idle, vec![room(0)]);
+        assert_eq!(held.ask(Vec::new()), []);
     }
 }

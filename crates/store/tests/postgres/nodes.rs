@@ -145,6 +145,15 @@ fn nodes_share_what_a_tenant_may_have_under_way() {
     database.run(&format!("DELETE FROM nodes WHERE no = {}", other.0));
     assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
     assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
+    // What does not change is not written again.
+    let written = "SELECT xmin::text || ' ' || ctid::text FROM grants";
+    let before = database.run(written);
+    assert_eq!((ask(&here, 1, 1, 0, 1), before.len()), (room(1, 1), 1));
+    assert_eq!(database.run(written), before);
+    // With the tenant goes what was held for it.
+    run(here.store.delete_tenant(NOW, acme())).expect("it is deleted");
+    assert_eq!(ask(&here, 1, 0, 0, 0), room(0, 0));
+    assert_eq!(database.run("SELECT count(*) FROM grants"), ["0"]);
 }
 
 #[test]
