@@ -183,6 +183,11 @@ impl Dispatcher {
         self.turns.crowds()
     }
 
+    /// Whether a tenant has begun to wait for a grant since this was last asked, though it is allowed more.
+    pub fn lacks_room(&mut self) -> bool {
+        self.turns.takes_note_of_lack()
+    }
+
     /// This node may have so many of a tenant's under way. Takes effect with the next input. Says false if it has no use
     /// for them.
     pub fn grant(&mut self, tenant: &TenantId, usable: u32) -> bool {

@@ -74,6 +74,8 @@ pub(super) struct Turns {
     parked: BTreeSet<(usize, usize)>,
     /// What tenants may have under way is shared with other nodes: nobody has any before it is granted.
     shares: bool,
+    /// Somebody stands outside who would not if this node had been granted more.
+    lacks_room: bool,
 }
 
 impl Turns {
@@ -88,6 +90,11 @@ impl Turns {
     /// Whether it is shared.
     pub(super) fn shares(&self) -> bool {
         self.shares
+    }
+
+    /// Whether somebody has come to stand outside, since this was last asked, who would not if more were granted.
+    pub(super) fn takes_note_of_lack(&mut self) -> bool {
+        std::mem::take(&mut self.lacks_room)
     }
 
     /// Every limited tenant.
@@ -220,6 +227,7 @@ impl Turns {
             let entry = &mut self.tenants[tenant];
             if entry.is_full(shares) {
                 entry.place = Place::Outside;
+                self.lacks_room |= entry.most.is_some_and(|most| entry.flights < most);
                 continue;
             }
             if entry.flights > spare {
@@ -411,6 +419,8 @@ mod tests {
             (in_force, under_way, wants)
         };
         assert_eq!(asks(&turns), (0, 0, 5));
+        assert!(turns.takes_note_of_lack(), "five are allowed, none granted");
+        assert!(!turns.takes_note_of_lack(), "it is said once");
         assert!(turns.grant(&id, 1));
         assert_eq!(turns.next(100), Some(0));
         turns.took_off(few);

@@ -9,7 +9,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::holdings::Losses;
 use super::inbox::{Inbox, Message, Reply};
@@ -25,6 +25,8 @@ pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     pub(super) losses: Losses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
+    /// Rings when a tenant begins to wait for what others may have.
+    pub(super) room_bell: Notify,
     pub(super) phase: watch::Sender<Phase>,
 }
 
@@ -72,6 +74,7 @@ impl Engine {
                 inbox: Arc::new(Inbox::default()),
                 losses: Losses::default(),
                 in_flight: Mutex::default(),
+                room_bell: Notify::new(),
                 phase: watch::Sender::new(Phase::Starting),
             }),
         }

@@ -12,15 +12,21 @@ use posthaste_core::dispatcher::{Crowd, Input};
 use posthaste_core::id::TenantId;
 use posthaste_store::Cluster;
 use rustc_hash::{FxHashMap, FxHashSet};
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::handle::{Engine, EngineError};
 use super::shell::Shell;
 
 /// How often a node asks that wants more than it may use.
 const ROUND: Duration = Duration::from_millis(50);
-/// How often one asks that is content. Where there are fewer slots than nodes, each has its turn for about as long.
+/// How often one asks that is content, unless somebody begins to wait. Where there are fewer slots than nodes, each has
+/// its turn for about as long.
 const CALM: Duration = Duration::from_millis(250);
+/// How long between two questions at least, however often somebody begins to wait.
+const LEAST: Duration = Duration::from_millis(5);
+/// So long a node keeps one slot that it does not use and nobody else wants: what comes next need not ask for it.
+const LINGER: Duration = Duration::from_secs(5);
 /// Nothing is under way, and nothing wants to be.
 const IDLE: Ask = Ask {
     in_force: 0,
@@ -45,21 +51,37 @@ impl Shell {
 /// Tenants of which this node may have slots, with how many they may have under way. One is in it from when the store is
 /// first asked for it until the store says that nothing is held: an answer that is lost leaves nothing behind.
 #[derive(Default)]
-struct Held(FxHashMap<TenantId, u32>);
+struct Held(FxHashMap<TenantId, Holding>);
+
+#[derive(Clone, Copy)]
+struct Holding {
+    most: u32,
+    /// When something was last under way or wanted to be.
+    busy_at: Instant,
+}
 
 impl Held {
     /// What the store is to be asked: for whoever wants something, and for whoever has something to give back.
-    fn ask(&mut self, mut crowds: Vec<Crowd>) -> Vec<Crowd> {
+    fn ask(&mut self, now: Instant, mut crowds: Vec<Crowd>) -> Vec<Crowd> {
         crowds.retain(|crowd| crowd.ask != IDLE || self.0.contains_key(&crowd.tenant));
         let here: FxHashSet<TenantId> = crowds.iter().map(|crowd| crowd.tenant.clone()).collect();
         let gone = self.0.iter().filter(|(tenant, _)| !here.contains(*tenant));
-        crowds.extend(gone.map(|(tenant, most)| Crowd {
+        crowds.extend(gone.map(|(tenant, holding)| Crowd {
             tenant: tenant.clone(),
-            most: *most,
+            most: holding.most,
             ask: IDLE,
         }));
-        for crowd in &crowds {
-            self.0.insert(crowd.tenant.clone(), crowd.most);
+        for crowd in &mut crowds {
+            let most = crowd.most;
+            let holding = Holding { most, busy_at: now };
+            let holding = self.0.entry(crowd.tenant.clone()).or_insert(holding);
+            holding.most = most;
+            if crowd.ask.wants > 0 {
+                holding.busy_at = now;
+            } else if crowd.ask.in_force > 0 && now - holding.busy_at < LINGER {
+                // Only while it has one: it takes none from somebody who has use for it.
+                crowd.ask.wants = 1;
+            }
         }
         crowds
     }
@@ -77,30 +99,40 @@ impl Held {
     }
 }
 
+/// Waits until it is time to ask: if everybody is content, until somebody begins to wait.
+async fn rest(bell: &Notify, content: bool) {
+    match content {
+        true => {
+            sleep(LEAST).await;
+            let _ = timeout(CALM - LEAST, bell.notified()).await;
+        }
+        false => sleep(ROUND).await,
+    }
+}
+
 /// Shares with others, until the engine has stopped.
 pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
     let mut held = Held::default();
-    let mut pause = ROUND;
+    let mut content = true;
     loop {
-        sleep(pause).await;
-        pause = ROUND;
+        rest(&engine.shared.room_bell, content).await;
         let (losses, crowds) = match engine.crowds().await {
             Ok(crowds) => crowds,
             Err(EngineError::Stopped) => return,
             Err(EngineError::Elsewhere | EngineError::Store(_)) => continue,
         };
-        let crowds = held.ask(crowds);
+        let crowds = held.ask(Instant::now(), crowds);
+        content = true;
         if crowds.is_empty() {
             continue;
         }
         let Ok(rooms) = cluster.share_room(crowds.clone()).await else {
             // What was granted before still is, for as long as the lease lasts.
+            content = false;
             continue;
         };
         let is_content = |(crowd, room): (&Crowd, &Room)| room.usable >= crowd.ask.wants;
-        if crowds.iter().zip(&rooms).all(is_content) {
-            pause = CALM;
-        }
+        content = crowds.iter().zip(&rooms).all(is_content);
         engine.make_room(losses, held.answered(crowds, rooms));
     }
 }
@@ -124,18 +156,58 @@ mod tests {
             slots,
             usable: slots,
         };
-        let mut held = Held::default();
-        assert_eq!(held.ask(vec![crowd("acme", IDLE)]), []);
+        let (mut held, now) = (Held::default(), Instant::now());
+        assert_eq!(held.ask(now, vec![crowd("acme", IDLE)]), []);
         let asked = vec![crowd("acme", wants)];
-        assert_eq!(held.ask(asked.clone()), asked);
+        assert_eq!(held.ask(now, asked.clone()), asked);
         // The answer was lost, and the tenant has nothing here any more.
         let idle = vec![crowd("acme", IDLE)];
-        assert_eq!(held.ask(Vec::new()), idle);
-        assert_eq!(held.ask(idle.clone()), idle);
+        assert_eq!(held.ask(now, Vec::new()), idle);
+        assert_eq!(held.ask(now, idle.clone()), idle);
         let usable = held.answered(idle.clone(), vec![room(2)]);
         assert_eq!(usable, [(idle[0].tenant.clone(), 2)]);
-        assert_eq!(held.ask(Vec::new()), idle, "it is still held");
+        assert_eq!(held.ask(now, Vec::new()), idle, "it is still held");
         held.answered(idle, vec![room(0)]);
-        assert_eq!(held.ask(Vec::new()), []);
+        assert_eq!(held.ask(now, Vec::new()), []);
+    }
+
+    #[test]
+    fn one_slot_is_kept_for_a_while() {
+        let begun = Instant::now();
+        let mut held = Held::default();
+        let wanted = |held: &mut Held, after, ask| {
+            held.ask(begun + after, vec![crowd("acme", ask)])[0]
+                .ask
+                .wants
+        };
+        let busy = Ask {
+            in_force: 3,
+            under_way: 3,
+            wants: 3,
+        };
+        let done = Ask {
+            under_way: 0,
+            wants: 0,
+            ..busy
+        };
+        assert_eq!(wanted(&mut held, Duration::ZERO, busy), 3);
+        assert_eq!(wanted(&mut held, LINGER / 2, done), 1);
+        assert_eq!(wanted(&mut held, LINGER, done), 0);
+        // Who has lost it does not want it back.
+        assert_eq!(wanted(&mut held, LINGER, busy), 3);
+        assert_eq!(wanted(&mut held, LINGER, IDLE), 0);
+    }
+
+    #[tokio::test]
+    async fn who_begins_to_wait_is_heard_by_who_is_content() {
+        let bell = Notify::new();
+        let still_rings = async || timeout(Duration::ZERO, bell.notified()).await.is_ok();
+        bell.notify_one();
+        rest(&bell, true).await;
+        assert!(!still_rings().await, "it was heard");
+        // Who asks often anyway need not listen.
+        bell.notify_one();
+        rest(&bell, false).await;
+        assert!(still_rings().await);
     }
 }

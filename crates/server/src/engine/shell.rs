@@ -315,6 +315,9 @@ impl Shell {
             self.act(now, command);
         }
         self.commands = commands;
+        if self.dispatcher.lacks_room() {
+            self.shared.room_bell.notify_one();
+        }
     }
 
     fn act(&mut self, now: Now, command: Command) {
