@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
+use posthaste_core::dispatcher::BreakerCensus;
 use posthaste_store::Scope;
 use tokio::time::timeout;
 
@@ -18,6 +19,7 @@ use super::call::Call;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Takes, Verb};
 use super::stats::retrying_over_24h;
+use crate::engine::Phase;
 use crate::observe::machine::{self, Process};
 use crate::observe::metric::Metric;
 use crate::observe::window::Window;
@@ -91,12 +93,17 @@ async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
 
 /// What others know at the moment: the engine, the store, all nodes and the machine.
 async fn gauges(app: &App) -> Gauges {
+    let breakers = match app.engine.phase() {
+        // Nothing has begun, so nothing has tripped.
+        Phase::Starting => Some(BreakerCensus::default()),
+        Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
+    };
     let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,
         in_flight: app.engine.flight_count() as u64,
-        breakers: within(app.engine.breakers()).await,
+        breakers,
         retrying_over_24h: within(retrying_over_24h(app, None)).await,
         shards: app.switchboard.shards_owned() as u64,
         nodes: app.switchboard.node_count() as u64,
