@@ -191,12 +191,10 @@ impl Ledger {
         per_second(events.len(), first, last)
     }
 
-    /// Deliveries per second, from the first event that was accepted to the last arrival.
+    /// Deliveries per second, from the first event that was sent to the last arrival. Not from the first that was
+    /// accepted: few events may all have arrived before the first answer has.
     pub fn deliveries_per_second(&self, events: Range<usize>) -> Option<f64> {
-        let first = self.accepted[events.clone()]
-            .iter()
-            .filter_map(moment)
-            .min()?;
+        let first = self.sent[events.clone()].iter().filter_map(moment).min()?;
         let last = (0..self.endpoints)
             .flat_map(|endpoint| {
                 let start = endpoint * self.events;
@@ -270,6 +268,15 @@ mod tests {
         assert_eq!(per_second(10, 1_000_000_000, 3_000_000_000), Some(5.0));
         assert_eq!(per_second(10, 5, 5), None);
         assert_eq!(per_second(10, 6, 5), None);
+    }
+
+    #[test]
+    fn few_that_arrive_before_the_first_answer_have_a_speed() {
+        let ledger = Ledger::new(1, 1);
+        ledger.send(0);
+        ledger.arrive(0, 0);
+        ledger.accept(0);
+        assert!(ledger.deliveries_per_second(0..1).is_some());
     }
 
     #[test]
