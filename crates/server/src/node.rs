@@ -9,15 +9,13 @@
 //! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
 //! shard is another node's as soon as nothing of it is under way.
 
+mod keepers;
 mod keys;
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use posthaste_core::dispatcher::Limits;
@@ -48,6 +46,7 @@ use crate::orders::Messenger;
 use crate::replayer::Replayer;
 use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
+use keepers::{Ends, Keeper, all_ended, any_ended, ended};
 use keys::{make_first_admin_key, shared_vault};
 
 /// How long the store may take to write what is left and close.
@@ -154,56 +153,6 @@ pub struct Node {
     /// What tells a collector, if there is one.
     telling: Option<Exporter>,
     grace: Duration,
-}
-
-/// Something that runs beside the engine and the API for as long as they do.
-struct Keeper {
-    /// What it is called when it has ended.
-    name: &'static str,
-    running: JoinHandle<()>,
-    ends: Ends,
-}
-
-/// What makes a keeper end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ends {
-    /// The node stops: it brings to its end what it has begun, which must be in the store before that closes.
-    WithTheNode,
-    /// The store closes: whatever it has begun can be left as it is.
-    WithTheStore,
-}
-
-impl Keeper {
-    fn new(name: &'static str, ends: Ends, running: JoinHandle<()>) -> Keeper {
-        Keeper {
-            name,
-            running,
-            ends,
-        }
-    }
-}
-
-/// Waits until those have ended that end with the node.
-async fn all_ended(keepers: Vec<Keeper>) {
-    for keeper in keepers {
-        // One that has ended before may have been asked already.
-        if keeper.ends == Ends::WithTheNode && !keeper.running.is_finished() {
-            let _ = keeper.running.await;
-        }
-    }
-}
-
-/// Waits until one of them has ended, and says which.
-async fn any_ended(keepers: &mut [Keeper]) -> &'static str {
-    poll_fn(|context| {
-        let mut keepers = keepers.iter_mut();
-        let ended = keepers.find_map(|keeper| match Pin::new(&mut keeper.running).poll(context) {
-            Poll::Ready(_) => Some(keeper.name),
-            Poll::Pending => None,
-        });
-        ended.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
 }
 
 /// Why a node that ran is of no use any more. Started again, it goes on from what is on disk.
@@ -458,7 +407,7 @@ impl Node {
             }
         };
         let drained = async {
-            let _ = tokio::join!(self.serving, retired);
+            tokio::join!(ended(self.serving), retired);
             self.engine.shut_down().await;
         };
         // A letter that the mail server has taken must be known to be sent.
@@ -556,6 +505,18 @@ mod tests {
         let why = node.broken_down().await;
         assert!(matches!(why, Breakdown::Ended("the engine")), "{why}");
         node.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_api_has_ended_says_so_and_closes_its_store() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut node = node(directory.path()).await;
+        let store = node.store.clone();
+        node.serving.abort();
+        let why = node.broken_down().await;
+        assert!(matches!(why, Breakdown::Ended("the API")), "{why}");
+        node.stop().await;
+        assert_eq!(store.told().await, Err(StoreError::Closed));
     }
 
     #[tokio::test]
