@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::NodeNo;
 
-/// How many slots the tally has.
+/// How many slots the tally has for each kind of writer.
 const SLOTS: u64 = 32;
 
 /// This node's number and shards.
@@ -54,9 +54,10 @@ impl Holdings {
         self.lock().me
     }
 
-    /// The slot of the tally that this node counts in.
-    pub(super) fn slot(&self) -> i16 {
-        (self.me().0 % SLOTS) as i16
+    /// The slot of the tally in which a writer of this node counts: the one, or the one beside it.
+    pub(super) fn slot(&self, beside: bool) -> i16 {
+        let first = if beside { SLOTS } else { 0 };
+        (first + self.me().0 % SLOTS) as i16
     }
 
     /// With which epoch this node owns a shard.

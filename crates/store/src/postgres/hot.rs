@@ -3,7 +3,7 @@
 //! A batch is planned in memory, then written in one transaction that is sent in one go: a guard, an array
 //! statement for each kind of row, the commit. What the plan takes for granted is checked by the guard and
 //! by the statements themselves, and ends the transaction if it does not hold; then the plan is made anew,
-//! with what was learnt.
+//! with what was learnt. Tenants that are limited never share a batch with others (see `usage`).
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
@@ -337,7 +337,7 @@ fn plan<'a>(
     let mut accepted = Acceptance::default();
     let mut desk = Desk {
         routes: &scene.routes,
-        mint: &mut scene.mint,
+        mint: &mut scene.mint.borrow_mut(),
         tally: &mut tally,
         meters: &mut meters,
         known,
@@ -455,7 +455,7 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         pipeline.then(outbox::keep_notices(link, &recorded.notices));
     }
     if let Some((endpoints, waiting, dead)) = &counted {
-        let slot = scene.holdings.slot();
+        let slot = scene.slot();
         pipeline.then(async move {
             link.execute(tally::COUNT, &[endpoints, waiting, dead, &slot])
                 .await?;
@@ -463,7 +463,7 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         });
     }
     if let Some((months, tenants, events)) = &used {
-        let slot = scene.holdings.slot();
+        let slot = scene.slot();
         pipeline.then(async move {
             link.execute(usage::COUNT, &[months, tenants, events, &slot])
                 .await?;

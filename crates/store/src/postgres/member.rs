@@ -1,7 +1,7 @@
 //! The task around the roster: it asks the table, drives the holdings and the lease, and calls the orders.
 //!
 //! What is granted is in the holdings before the node hears of it. What is given up is out of them, and the
-//! writer has passed it by, before the table hears of it. A lease that has ended is out of the holdings, and
+//! writers have passed it by, before the table hears of it. A lease that has ended is out of the holdings, and
 //! the node has been told, before anything else is done.
 
 use std::rc::Rc;
@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::membership::Membership;
 use super::operation::Task;
+use super::queue::Queue;
 use super::roster::Table;
 use super::scene::Scene;
 use super::settings::PostgresSettings;
@@ -30,7 +31,7 @@ pub(super) enum News {
     Answered(Input),
     /// The node is done with a recalled shard.
     Done(Holding),
-    /// The writer has passed these by.
+    /// The writers have passed these by.
     Passed(Vec<Holding>),
     /// Give up everything, and go.
     Retire(Done<()>),
@@ -47,7 +48,7 @@ pub(super) struct Member {
     me: Option<NodeNo>,
     /// What was asked last.
     asked: Option<Command>,
-    /// Given up by the node, and to be passed by the writer.
+    /// Given up by the node, and to be passed by the writers.
     done: Vec<Holding>,
     /// Whoever waits until this node owns nothing.
     retires: Vec<Done<()>>,
@@ -179,7 +180,7 @@ impl Member {
         }
     }
 
-    /// Has the writer pass by what the node is done with: nothing it was told before is written after.
+    /// Has the writers pass by what the node is done with: nothing they were told before is written after.
     fn pass(&mut self) {
         if self.done.is_empty() {
             return;
@@ -189,13 +190,14 @@ impl Member {
             return self.take(News::Passed(holdings));
         }
         let membership = self.membership.clone();
-        let passed = Box::new(move |_: Result<(), crate::StoreError>| {
-            // Even if the database did not answer, the writer is past them.
-            membership.tell(News::Passed(holdings));
+        let metered = self.membership.shared.metered.clone();
+        let told = move || membership.tell(News::Passed(holdings));
+        // The second has nothing to pass by if nobody has come to it yet, and then not even a connection.
+        let both = metered.is_used();
+        pass_by(&self.membership.shared.queue, move || match both {
+            true => pass_by(&metered, told),
+            false => told(),
         });
-        let nothing = async |_: &mut Scene| Ok(());
-        let queue = &self.membership.shared.queue;
-        queue.push(Task::boxed(0, nothing, passed));
     }
 
     fn answered(&mut self, answer: Input) {
@@ -320,6 +322,13 @@ impl Member {
         let orders = &self.membership.shared.orders;
         orders.recalled(vec![holding.shard], done);
     }
+}
+
+/// Calls when a writer is past everything that it was told before. Even if the database did not answer, it is.
+fn pass_by(queue: &Queue, past: impl FnOnce() + Send + 'static) {
+    let passed = Box::new(move |_: Result<(), crate::StoreError>| past());
+    let nothing = async |_: &mut Scene| Ok(());
+    queue.push(Task::boxed(0, nothing, passed));
 }
 
 /// Asks the table one thing after the other.

@@ -3,6 +3,7 @@
 //! ```text
 //!  calls ─▶ queue ─▶ writer ─▶ one pipeline: BEGIN · guard · arrays · COMMIT ─▶ hand-over ─▶ answers
 //!                      │  routes and mint in memory; what is cold runs in its place, a transaction each
+//!  events of limited tenants ─▶ a queue, a writer and a connection of their own
 //!  calls ─▶ desks ─▶ readers ─▶ a snapshot ─▶ answer
 //!  holdings: which shards are ours, and by which epoch ◀─ the membership
 //! ```

@@ -22,6 +22,8 @@ pub(super) struct Queue {
 
 struct Inner {
     waiting: VecDeque<Operation>,
+    /// Something was added once.
+    used: bool,
     /// Why nothing is taken any more.
     shut: Option<StoreError>,
 }
@@ -32,6 +34,7 @@ impl Queue {
         Queue {
             inner: Mutex::new(Inner {
                 waiting: VecDeque::new(),
+                used: false,
                 shut: None,
             }),
             filled: Notify::new(),
@@ -49,6 +52,7 @@ impl Queue {
                 Err((operation, StoreError::Overloaded))
             } else {
                 inner.waiting.push_back(operation);
+                inner.used = true;
                 Ok(inner.waiting.len() == 1)
             }
         };
@@ -84,6 +88,11 @@ impl Queue {
         }
         drop(inner);
         self.filled.notify_one();
+    }
+
+    /// Whether anything was ever added: otherwise nobody has begun to write what comes through it.
+    pub(super) fn is_used(&self) -> bool {
+        self.lock().used
     }
 
     /// Whether somebody has closed it.

@@ -45,7 +45,7 @@ pub(super) async fn create(
     plan: &Plan,
 ) -> Result<Replay, Fault> {
     scene.own_directory().await?;
-    let id: ReplayId = scene.mint.next(now);
+    let id: ReplayId = scene.mint.borrow_mut().next(now);
     let mut replay = Replay {
         id,
         tenant: tenant.clone(),
@@ -368,7 +368,10 @@ async fn send_anew(
     scene.make_room(now).await?;
     let events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
     let endpoints: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
-    let ids: Vec<DeliveryId> = targets.iter().map(|_| scene.mint.next(now)).collect();
+    let ids: Vec<DeliveryId> = {
+        let mut mint = scene.mint.borrow_mut();
+        targets.iter().map(|_| mint.next(now)).collect()
+    };
     let named: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     let link = scene.link.clone();
     let rows = link

@@ -5,6 +5,7 @@
 //! owner's. Then it reads and writes through [`Scene::link`], says what it changed ([`Scene::change`],
 //! [`Scene::count`], [`Scene::tell`]), and all of that is written with it when it is done.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,8 +35,8 @@ pub(super) struct Scene {
     pub(super) link: Rc<Link>,
     /// Who wants what; exact once the directory is owned or shared.
     pub(super) routes: Routes,
-    /// Makes ids.
-    pub(super) mint: Mint,
+    /// Makes ids, for both writers: so they grow in the order in which this node gives them.
+    pub(super) mint: Rc<RefCell<Mint>>,
     pub(super) settings: StoreSettings,
     pub(super) holdings: Arc<Holdings>,
     pub(super) floors: Arc<Floors>,
@@ -48,6 +49,8 @@ pub(super) struct Scene {
     pub(super) memory: Memory,
     /// From this size on, a day's rows are removed as a whole.
     pub(super) large_day_bytes: u64,
+    /// Whether this is the writer beside the first, for whoever is limited.
+    pub(super) is_metered: bool,
 }
 
 /// What the writer remembers that may be wrong without harm.
@@ -108,6 +111,11 @@ impl Scene {
         Ok(())
     }
 
+    /// The slot in which this writer counts, so that the two of a node do not wait for each other.
+    pub(super) fn slot(&self) -> i16 {
+        self.holdings.slot(self.is_metered)
+    }
+
     /// A tenant that is not deleted.
     pub(super) fn tenant(&self, tenant: &TenantId) -> Option<Arc<TenantRoutes>> {
         self.routes.tenant(tenant).cloned()
@@ -142,7 +150,7 @@ impl Scene {
     /// There are partitions for what is made at this time. Comes before the first row of it.
     pub(super) async fn make_room(&mut self, now: Timestamp) -> Result<(), Fault> {
         // Ids never go back, so they may lie ahead of the time they are made at.
-        let ahead: u128 = self.mint.clone().next(now);
+        let ahead: u128 = self.mint.borrow().clone().next(now);
         self.partitions.make(&self.link, Day::of(ahead)).await
     }
 
@@ -155,7 +163,7 @@ impl Scene {
 
     /// Writes what the operation changed besides its rows. The last thing before a commit.
     pub(super) async fn write_effects(&mut self) -> Result<(), Fault> {
-        let slot = self.holdings.slot();
+        let slot = self.slot();
         if let Some((endpoints, waiting, dead)) = self.effects.tally.columns() {
             let given: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
             self.link.execute(tally::COUNT, &given).await?;

@@ -40,8 +40,7 @@ use crate::{
     Swept, Tenant, Tidied, Usage, Written,
 };
 
-/// What an event costs a transaction besides its payload. Batches of empty events must not make it
-/// endless either.
+/// What an event costs a transaction besides its payload: batches of empty events must not make it endless either.
 const EVENT_BYTES: usize = 1_024;
 
 /// A store in a PostgreSQL database, which other nodes may share.
@@ -62,6 +61,7 @@ impl PostgresStore {
     ) -> Result<PostgresStore, OpenError> {
         let shared = Shared {
             queue: Arc::new(Queue::new(store.max_waiting_writes)),
+            metered: Arc::new(Queue::new(store.max_waiting_writes)),
             readers: Arc::new(Readers::new()),
             closed: Arc::new(Closed::default()),
             floors: Arc::new(Floors::default()),
@@ -120,7 +120,7 @@ impl PostgresStore {
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
-        self.shared.queue.close();
+        self.shared.close_queues();
         let thread = self
             .thread
             .lock()
@@ -315,7 +315,11 @@ impl Store for PostgresStore {
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
         let (done, answer) = promise();
-        self.shared.queue.push(Operation::Accept(Accepting {
+        let queue = match allowance.is_limited() {
+            true => &self.shared.metered,
+            false => &self.shared.queue,
+        };
+        queue.push(Operation::Accept(Accepting {
             now,
             events,
             allowance,
@@ -573,7 +577,7 @@ impl Store for PostgresStore {
             return answer;
         }
         self.shared.closed.when_closed(done);
-        self.shared.queue.close();
+        self.shared.close_queues();
         self.shared.readers.close();
         answer
     }

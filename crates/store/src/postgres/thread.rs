@@ -1,5 +1,6 @@
 //! The thread on which everything of this engine runs.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -39,6 +40,8 @@ const LAST_READS: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) queue: Arc<Queue>,
+    /// Events of tenants that are limited: they wait for other nodes, and nobody else should.
+    pub(super) metered: Arc<Queue>,
     pub(super) readers: Arc<Readers>,
     pub(super) closed: Arc<Closed>,
     pub(super) floors: Arc<Floors>,
@@ -46,6 +49,14 @@ pub(super) struct Shared {
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Told by the membership what is this node's.
     pub(super) orders: Arc<dyn Orders>,
+}
+
+impl Shared {
+    /// Has nothing more written. What waits already still is.
+    pub(super) fn close_queues(&self) {
+        self.queue.close();
+        self.metered.close();
+    }
 }
 
 /// Starts the thread, and waits until the store is open or cannot be opened.
@@ -81,6 +92,7 @@ impl Drop for Ending<'_> {
         if std::thread::panicking() {
             let why = stopped();
             shared.queue.fail(&why);
+            shared.metered.fail(&why);
             if shared.closed.broke(why.clone()) {
                 shared.hand_over.broken(&why);
             }
@@ -113,21 +125,34 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
             Err(error) => {
                 let _ = opened.send(Err(error));
             }
-            Ok((writer, timings)) => {
-                let holdings = &writer.scene.holdings;
+            Ok((writers, timings)) => {
+                let holdings = &writers.first.scene.holdings;
                 let (membership, tasks) =
                     Membership::begin(shared, holdings, &settings, timings).await;
                 if opened.send(Ok(membership.clone())).is_ok() {
-                    live(writer, &settings, shared, &membership, tasks).await;
+                    live(writers, &settings, shared, &membership, tasks).await;
                 }
             }
         }
     });
 }
 
+/// Those who write: the first, and the one beside it for whoever is limited. They are to each other as two nodes are.
+struct Writers {
+    first: Writer,
+    metered: Writer,
+}
+
+impl Writers {
+    /// Until both queues are closed and empty.
+    async fn work(&mut self) {
+        tokio::join!(self.first.work(), self.metered.work());
+    }
+}
+
 /// From opening to closing.
 async fn live(
-    mut writer: Writer,
+    mut writers: Writers,
     settings: &Rc<PostgresSettings>,
     shared: &Shared,
     membership: &Membership,
@@ -138,7 +163,7 @@ async fn live(
     let mut member = tasks.next().expect("the roster has a task");
     tokio::select! {
         biased;
-        () = writer.work() => {}
+        () = writers.work() => {}
         ended = &mut member => panic!("the membership has ended: {ended:?}"),
     }
     membership.close();
@@ -164,7 +189,7 @@ async fn open(
     settings: &Rc<PostgresSettings>,
     mut store: StoreSettings,
     shared: &Shared,
-) -> Result<(Writer, Timings), OpenError> {
+) -> Result<(Writers, Timings), OpenError> {
     let url = &settings.server;
     let timings = Timings::of(settings.lease).map_err(|error| OpenError::Server {
         server: url.to_string(),
@@ -180,31 +205,42 @@ async fn open(
     let explain = |fault: Fault| explain(url, &fault);
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;
+    let mint = Rc::new(RefCell::new(mint));
     // Its number comes with the membership.
     let holdings = Arc::new(Holdings::new(NodeNo(0)));
     let mut routes = Routes::default();
     routes.catch_up(&link, &store).await.map_err(explain)?;
-    let writer = Writer {
+    let scene = |routes: Routes, is_metered: bool| Scene {
+        link: link.clone(),
+        routes,
+        mint: mint.clone(),
+        settings: store.clone(),
+        holdings: holdings.clone(),
+        floors: shared.floors.clone(),
+        partitions: Partitions::default(),
+        numbers: FxHashMap::default(),
+        leads: (0, 0),
+        effects: Effects::default(),
+        memory: Memory::default(),
+        large_day_bytes: settings.large_day_bytes,
+        is_metered,
+    };
+    let first = Writer {
         queue: shared.queue.clone(),
         connector,
-        scene: Scene {
-            link,
-            routes,
-            mint,
-            settings: store,
-            holdings,
-            floors: shared.floors.clone(),
-            partitions: Partitions::default(),
-            numbers: FxHashMap::default(),
-            leads: (0, 0),
-            effects: Effects::default(),
-            memory: Memory::default(),
-            large_day_bytes: settings.large_day_bytes,
-        },
+        scene: scene(routes, false),
         hand_over: shared.hand_over.clone(),
         wary: 0,
     };
-    Ok((writer, timings))
+    // Its connection is made when somebody limited comes, and what it routes by is read then.
+    let metered = Writer {
+        queue: shared.metered.clone(),
+        connector: Connector::new(settings.clone()),
+        scene: scene(Routes::default(), true),
+        hand_over: shared.hand_over.clone(),
+        wary: 0,
+    };
+    Ok((Writers { first, metered }, timings))
 }
 
 /// A mint that goes on after the greatest id there is, or was.

@@ -3,7 +3,8 @@
 //! Every node counts events in a slot of its own, in the transaction that brings them, so that none waits for another;
 //! the sum over the slots is what came. A tenant that is limited has a row besides, its *meter*: whoever takes in events
 //! for it holds that row first, reads what was used up, decides, and writes. So nodes take turns, tenant by tenant, and
-//! are together as exact as one; and nobody who is not limited waits for anybody.
+//! are together as exact as one. Whoever is limited is written by a writer of its own on each node, with a connection and
+//! slots of its own, so that nobody who is not limited waits for anybody, whatever a row is held for.
 
 use std::collections::{BTreeMap, BTreeSet};
 

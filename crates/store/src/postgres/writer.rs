@@ -1,4 +1,5 @@
-//! The one task that writes.
+//! The task that writes: one for everybody, and one beside it for events of tenants that are limited, which have to wait
+//! for other nodes.
 //!
 //! It takes whatever has gathered and writes it: what is hot in one transaction and one go, what is cold in a
 //! transaction of its own, all of it in the order it came. There is no timer: while one commit runs, the

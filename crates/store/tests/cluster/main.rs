@@ -11,6 +11,7 @@ mod postgres;
 
 mod gate;
 mod hearing;
+mod metering;
 mod owning;
 mod sharing;
 mod stage;

@@ -7,14 +7,14 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::dice::Dice;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::postgres::{Dial, PostgresSettings, PostgresStore};
+use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
     Answer, Change, Cluster, Done, HandOver, HandedOver, Orders, Store, StoreError, StoreSettings,
 };
 use serde_json::{Value, json};
 
 use crate::gate::Gate;
-use crate::postgres::{Database, PlainDial, settings};
+use crate::postgres::{Database, Held, settings};
 
 /// No test waits longer. Nothing depends on how long it really takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,20 +54,6 @@ pub(crate) struct Node {
     pub(crate) store: PostgresStore,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) gate: Gate,
-}
-
-/// A transaction that somebody has begun.
-pub(crate) struct Held {
-    finish: std::sync::mpsc::Sender<()>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-impl Held {
-    /// Commits it.
-    pub(crate) fn finish(self) {
-        self.finish.send(()).expect("it waits");
-        self.thread.join().expect("it commits");
-    }
 }
 
 struct Teller {
@@ -138,34 +124,7 @@ impl Stage {
 
     /// Begins a transaction, and leaves it open.
     pub(crate) fn hold(&self, sql: &str) -> Held {
-        let (begun, begins) = std::sync::mpsc::channel();
-        let (finish, finishes) = std::sync::mpsc::channel();
-        let (url, sql) = (self.database.url(), sql.to_owned());
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let wire = PlainDial.dial(&url.places()[0], url.tls()).await;
-                let mut config = tokio_postgres::Config::new();
-                config.user(url.user()).dbname(url.database());
-                let raw = config
-                    .connect_raw(wire.expect("it is there"), tokio_postgres::NoTls)
-                    .await;
-                let (client, connection) = raw.expect("the server lets us in");
-                let pump = tokio::spawn(connection);
-                let begin = format!("BEGIN; {sql}");
-                client.batch_execute(&begin).await.expect("it begins");
-                begun.send(()).expect("somebody waits");
-                finishes.recv().expect("somebody finishes it");
-                client.batch_execute("COMMIT").await.expect("it commits");
-                drop(client);
-                pump.await.expect("it ends").expect("in peace");
-            });
-        });
-        begins.recv().expect("it begins");
-        Held { finish, thread }
+        self.database.hold(sql)
     }
 
     /// Waits until this is so.

@@ -14,7 +14,7 @@ use posthaste_store::{HandOver, Store, StoreSettings};
     unused_imports,
     reason = "not every test that has engines uses all of them"
 )]
-pub(crate) use postgres::{Database, NoOrders, PlainDial, PostgresHarness, settings};
+pub(crate) use postgres::{Database, Held, NoOrders, PlainDial, PostgresHarness, settings};
 
 /// A file that goes when the test is over.
 pub(crate) struct SqliteHarness {

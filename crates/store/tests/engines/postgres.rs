@@ -86,6 +86,38 @@ impl Database {
         simple_query(&self.url(), sql)
     }
 
+    /// Begins a transaction, and leaves it open.
+    pub(crate) fn hold(&self, sql: &str) -> Held {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (finish, finishes) = std::sync::mpsc::channel();
+        let (url, sql) = (self.url(), sql.to_owned());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let wire = PlainDial.dial(&url.places()[0], url.tls()).await;
+                let mut config = tokio_postgres::Config::new();
+                config.user(url.user()).dbname(url.database());
+                let raw = config
+                    .connect_raw(wire.expect("it is there"), tokio_postgres::NoTls)
+                    .await;
+                let (client, connection) = raw.expect("the server lets us in");
+                let pump = tokio::spawn(connection);
+                let begin = format!("BEGIN; {sql}");
+                client.batch_execute(&begin).await.expect("it begins");
+                begun.send(()).expect("somebody waits");
+                finishes.recv().expect("somebody finishes it");
+                client.batch_execute("COMMIT").await.expect("it commits");
+                drop(client);
+                pump.await.expect("it ends").expect("in peace");
+            });
+        });
+        begins.recv().expect("it begins");
+        Held { finish, thread }
+    }
+
     fn on_server(&self, sql: &str) {
         simple_query(&self.server, sql);
     }
@@ -95,6 +127,20 @@ impl Database {
             "DROP DATABASE IF EXISTS {} WITH (FORCE)",
             self.name
         ));
+    }
+}
+
+/// A transaction that somebody has begun.
+pub(crate) struct Held {
+    finish: std::sync::mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Held {
+    /// Commits it.
+    pub(crate) fn finish(self) {
+        self.finish.send(()).expect("it waits");
+        self.thread.join().expect("it commits");
     }
 }
 

@@ -47,9 +47,14 @@ pub(crate) fn node_with(settings: PostgresSettings, seed: u64) -> Node {
 impl Node {
     /// Makes tenant `acme` and its endpoint.
     pub(crate) fn furnish(&self) {
-        let made = run(self.store.create_tenant(NOW, tenant()));
-        assert_eq!(made, Ok(Insertion::Created));
+        self.furnish_tenant(acme());
         let made = run(self.store.create_endpoint(NOW, endpoint(HERE), 99));
+        assert_eq!(made, Ok(Insertion::Created));
+    }
+
+    /// Makes a tenant that has no endpoint.
+    pub(crate) fn furnish_tenant(&self, id: TenantId) {
+        let made = run(self.store.create_tenant(NOW, tenant(id)));
         assert_eq!(made, Ok(Insertion::Created));
     }
 
@@ -84,10 +89,10 @@ pub(crate) fn acme() -> TenantId {
     "acme".parse().expect("a name")
 }
 
-fn tenant() -> Tenant {
+fn tenant(id: TenantId) -> Tenant {
     Tenant {
         plan: None,
-        id: acme(),
+        id,
         name: "Acme".to_owned(),
         default_retry_policy: None,
         limits: Limits::default(),

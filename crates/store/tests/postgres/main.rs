@@ -10,6 +10,7 @@ mod given;
 
 mod later;
 mod loss;
+mod metering;
 mod nodes;
 mod opening;
 mod patience;

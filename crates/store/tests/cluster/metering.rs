@@ -1,0 +1,96 @@
+//! Shards that are given up while events of a limited tenant wait.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use posthaste_core::time::Timestamp;
+use posthaste_store::{Allowance, Content, Ingest, Limits, NewEvent, Store, Tenant};
+
+use crate::stage::{Stage, Told, wait};
+
+/// Long enough for a busy machine, and short enough to wait for a beat.
+const LEASE: u64 = 5_000;
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+fn tenant() -> Tenant {
+    Tenant {
+        plan: None,
+        id: "acme".parse().expect("a name"),
+        name: "Acme".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+fn event() -> NewEvent {
+    NewEvent {
+        tenant: "acme".parse().expect("a name"),
+        content: Arc::new(Content {
+            event_type: "invoice.paid".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+            trace: None,
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    }
+}
+
+/// What was routed when the shards were this node's is on disk before they are another's: that one looks only once.
+#[test]
+fn shards_stay_until_what_waits_for_a_meter_is_written() {
+    let stage = Stage::new();
+    let a = stage.node("a", LEASE);
+    wait(a.store.create_tenant(NOW, tenant())).expect("it is made");
+    let limited = Allowance {
+        per_second: Some(100),
+        per_month: None,
+    };
+    let accept = || a.store.accept_within(NOW, vec![event()], limited);
+    assert!(matches!(wait(accept()), Ok(Ingest::Done(_))));
+    let held = stage.hold("SELECT 1 FROM meters FOR UPDATE");
+    let mut waits = accept();
+    let waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+                   AND wait_event_type = 'Lock' AND query LIKE '%FROM meters%'";
+    stage.until("somebody waiting for the meter", || {
+        !stage.database.run(waiting).is_empty()
+    });
+    let b = stage.node("b", LEASE);
+    stage.until("half recalled", || {
+        let told = stage.told();
+        let recalled = told
+            .iter()
+            .filter(|(_, told)| matches!(told, Told::Recalled(_)));
+        recalled.count() == 128
+    });
+    wait(a.store.probe(NOW)).expect("it writes");
+    let me = a.cluster.me().0;
+    let beat = || -> u64 {
+        let beat = format!("SELECT beat FROM beats WHERE node = {me}");
+        stage.database.run(&beat)[0].parse().expect("a number")
+    };
+    // After a beat it would have said by now that they are free.
+    let enough = beat() + 2;
+    let owned = format!("SELECT count(*) FROM shards WHERE owner = {me}");
+    let mut answered = None;
+    while answered.is_none() && beat() < enough {
+        let owned = stage.database.run(&owned);
+        // Whoever waits for too long is answered, and only then passed by.
+        answered = match waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        };
+        assert!(answered.is_some() || owned == ["256"], "{owned:?}");
+    }
+    held.finish();
+    if answered.is_none() {
+        assert!(matches!(wait(waits), Ok(Ingest::Done(_))));
+    }
+    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+}

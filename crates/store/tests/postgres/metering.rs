@@ -1,0 +1,70 @@
+//! Tenants that are limited, and others beside them.
+
+use posthaste_core::id::TenantId;
+use posthaste_store::{Allowance, Ingest, NewEvent, Store, Written};
+
+use crate::engines::Database;
+use crate::given::{NOW, acme, event, node, one, run, succeed};
+
+const LIMITED: Allowance = Allowance {
+    per_second: Some(100),
+    per_month: Some(100),
+};
+
+fn globex() -> TenantId {
+    "globex".parse().expect("a name")
+}
+
+fn of(tenant: TenantId) -> NewEvent {
+    NewEvent {
+        tenant,
+        ..event(None)
+    }
+}
+
+#[test]
+fn who_is_not_limited_does_not_wait_for_a_meter_that_another_node_holds() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    node.furnish_tenant(globex());
+    let taken = run(node.store.accept_within(NOW, vec![event(None)], LIMITED));
+    assert!(one(taken.expect("it is accepted")).fresh);
+    let delivery = node.hand.take().pop().expect("it is handed over").delivery;
+    let held = database.hold("SELECT 1 FROM meters FOR UPDATE");
+    let waits = node.store.accept_within(NOW, vec![event(None)], LIMITED);
+    let beside = node.store.accept(NOW, vec![of(globex())]);
+    assert!(one(run(beside).expect("it is accepted")).fresh);
+    let waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+                   AND wait_event_type = 'Lock' AND query LIKE '%FROM meters%'";
+    while database.run(waiting).is_empty() {
+        std::thread::yield_now();
+    }
+    // Nor does whatever comes while it waits.
+    let beside = node.store.accept(NOW, vec![of(globex())]);
+    assert!(one(run(beside).expect("it is accepted")).fresh);
+    assert_eq!(succeed(&node.store, &delivery), Ok(Written::Applied));
+    assert!(!database.run(waiting).is_empty(), "it still waits");
+    held.finish();
+    assert!(matches!(run(waits), Ok(Ingest::Done(_))));
+    for (tenant, events) in [(acme(), 2), (globex(), 2)] {
+        let usage = run(node.store.usage(NOW, tenant)).expect("it is read");
+        assert_eq!(usage.expect("a tenant").events_this_month, events);
+    }
+    assert_eq!(run(node.store.counts()).expect("counts").pending, 1);
+}
+
+#[test]
+fn what_waits_for_a_meter_is_written_before_the_store_is_closed() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    let answers: Vec<_> = (0..20)
+        .map(|_| node.store.accept_within(NOW, vec![event(None)], LIMITED))
+        .collect();
+    assert_eq!(run(node.store.close()), Ok(()));
+    for answer in answers {
+        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+    }
+    assert_eq!(database.run("SELECT count(*) FROM waiting"), ["20"]);
+}
