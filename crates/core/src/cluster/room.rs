@@ -33,6 +33,8 @@ pub struct Room {
     /// So many it may use from now on. If these are fewer, it is to let go of the others, and does so by asking again
     /// once they are not in use.
     pub usable: u32,
+    /// So many are its due, however many others want. Who may use as many gets more only when somebody wants less.
+    pub fair: u32,
 }
 
 /// What a node that asks, and holds so many already, gets of so many that a tenant may have at once.
@@ -59,6 +61,7 @@ pub fn share(most: u32, held: u32, ask: Ask, others: &[Share]) -> Room {
     Room {
         slots,
         usable: target.min(slots),
+        fair,
     }
 }
 

@@ -39,6 +39,8 @@ struct Tenant {
     most: Option<usize>,
     /// So many of those this node may use, if it shares them with others.
     granted: usize,
+    /// That it wants more than was granted has been noted, and it was granted the same since.
+    noted: bool,
     ready: VecDeque<usize>,
     place: Place,
 }
@@ -92,7 +94,8 @@ impl Turns {
         self.shares
     }
 
-    /// Whether somebody has come to stand outside, since this was last asked, who would not if more were granted.
+    /// Whether somebody has come to stand outside, since this was last asked, who would not if more were granted. Who goes
+    /// on wanting more than the same grant is noted once.
     pub(super) fn takes_note_of_lack(&mut self) -> bool {
         std::mem::take(&mut self.lacks_room)
     }
@@ -128,7 +131,9 @@ impl Turns {
         let Some(tenant) = self.by_id.get(id).copied() else {
             return false;
         };
-        self.tenants[tenant].granted = usable;
+        let entry = &mut self.tenants[tenant];
+        entry.noted &= entry.granted == usable && !entry.ready.is_empty();
+        entry.granted = usable;
         self.let_in(tenant);
         true
     }
@@ -144,6 +149,7 @@ impl Turns {
                     flights: 0,
                     most: None,
                     granted: 0,
+                    noted: false,
                     ready: VecDeque::new(),
                     place: Place::Idle,
                 });
@@ -227,7 +233,9 @@ impl Turns {
             let entry = &mut self.tenants[tenant];
             if entry.is_full(shares) {
                 entry.place = Place::Outside;
-                self.lacks_room |= entry.most.is_some_and(|most| entry.flights < most);
+                if entry.most.is_some_and(|most| entry.flights < most) {
+                    self.lacks_room |= !std::mem::replace(&mut entry.noted, true);
+                }
                 continue;
             }
             if entry.flights > spare {
@@ -426,15 +434,32 @@ mod tests {
         turns.took_off(few);
         assert_eq!(turns.next(100), None);
         assert_eq!(asks(&turns), (1, 1, 5));
+        assert!(
+            turns.takes_note_of_lack(),
+            "one is granted, more are wanted"
+        );
+        // Who goes on wanting more under the same grant has said so.
+        turns.grant(&id, 1);
+        turns.landed(few, 100);
+        assert_eq!(turns.next(100), Some(1));
+        turns.took_off(few);
+        assert_eq!(turns.next(100), None);
+        assert!(!turns.takes_note_of_lack());
         // What is taken back is not used again, though it lands.
         turns.grant(&id, 0);
         turns.landed(few, 100);
         assert_eq!(turns.next(100), None);
         assert_eq!(asks(&turns), (0, 0, 5));
-        for lane in 1..10 {
+        for lane in 2..10 {
             turns.withdraw(few, lane);
         }
         assert_eq!(asks(&turns), (0, 0, 0));
+        // Who wanted nothing in between says so again.
+        turns.grant(&id, 0);
+        turns.enqueue(few, 2);
+        assert_eq!(turns.next(100), None);
+        assert!(turns.takes_note_of_lack());
+        turns.withdraw(few, 2);
         turns.part(few);
         assert!(!turns.grant(&id, 1), "nobody is there to use it");
     }

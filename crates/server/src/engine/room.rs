@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::handle::{Engine, EngineError};
 use super::shell::Shell;
 
-/// How often a node asks that wants more than it may use.
+/// How often a node asks that has less than its due, or has something to let go of.
 const ROUND: Duration = Duration::from_millis(50);
-/// How often one asks that is content, unless somebody begins to wait. Where there are fewer slots than nodes, each has
+/// How often one asks that has its due, unless somebody begins to wait. Where there are fewer slots than nodes, each has
 /// its turn for about as long.
 const CALM: Duration = Duration::from_millis(250);
 /// How long between two questions at least, however often somebody begins to wait.
@@ -99,40 +99,65 @@ impl Held {
     }
 }
 
-/// Waits until it is time to ask: if everybody is content, until somebody begins to wait.
-async fn rest(bell: &Notify, content: bool) {
-    match content {
-        true => {
-            sleep(LEAST).await;
-            let _ = timeout(CALM - LEAST, bell.notified()).await;
+/// How urgent it is to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Mood {
+    /// Everybody has what it wants.
+    Content,
+    /// Somebody wants more, and gets it only when another node wants less.
+    Settled,
+    /// Somebody has less than its due, or something to let go of for another.
+    Urgent,
+}
+
+/// What follows from an answer.
+fn mood(crowds: &[Crowd], rooms: &[Room]) -> Mood {
+    let moods = crowds.iter().zip(rooms).map(|(crowd, room)| {
+        if room.usable >= crowd.ask.wants {
+            Mood::Content
+        } else if room.usable >= room.fair && room.usable == room.slots {
+            Mood::Settled
+        } else {
+            Mood::Urgent
         }
-        false => sleep(ROUND).await,
-    }
+    });
+    moods.max().unwrap_or(Mood::Content)
+}
+
+/// Waits until it is time to ask, or until somebody begins to wait.
+async fn rest(bell: &Notify, mood: Mood) {
+    let least = match mood {
+        Mood::Content => LEAST,
+        // Whoever goes on wanting more does not hurry it.
+        Mood::Settled => ROUND,
+        Mood::Urgent => return sleep(ROUND).await,
+    };
+    sleep(least).await;
+    let _ = timeout(CALM - least, bell.notified()).await;
 }
 
 /// Shares with others, until the engine has stopped.
 pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
     let mut held = Held::default();
-    let mut content = true;
+    let mut mood_now = Mood::Content;
     loop {
-        rest(&engine.shared.room_bell, content).await;
+        rest(&engine.shared.room_bell, mood_now).await;
         let (losses, crowds) = match engine.crowds().await {
             Ok(crowds) => crowds,
             Err(EngineError::Stopped) => return,
             Err(EngineError::Elsewhere | EngineError::Store(_)) => continue,
         };
         let crowds = held.ask(Instant::now(), crowds);
-        content = true;
+        mood_now = Mood::Content;
         if crowds.is_empty() {
             continue;
         }
         let Ok(rooms) = cluster.share_room(crowds.clone()).await else {
             // What was granted before still is, for as long as the lease lasts.
-            content = false;
+            mood_now = Mood::Urgent;
             continue;
         };
-        let is_content = |(crowd, room): (&Crowd, &Room)| room.usable >= crowd.ask.wants;
-        content = crowds.iter().zip(&rooms).all(is_content);
+        mood_now = mood(&crowds, &rooms);
         engine.make_room(losses, held.answered(crowds, rooms));
     }
 }
@@ -155,6 +180,7 @@ mod tests {
         let room = |slots| Room {
             slots,
             usable: slots,
+            fair: slots,
         };
         let (mut held, now) = (Held::default(), Instant::now());
         assert_eq!(held.ask(now, vec![crowd("acme", IDLE)]), []);
@@ -202,12 +228,32 @@ mod tests {
     async fn who_begins_to_wait_is_heard_by_who_is_content() {
         let bell = Notify::new();
         let still_rings = async || timeout(Duration::ZERO, bell.notified()).await.is_ok();
-        bell.notify_one();
-        rest(&bell, true).await;
-        assert!(!still_rings().await, "it was heard");
+        for calm in [Mood::Content, Mood::Settled] {
+            bell.notify_one();
+            rest(&bell, calm).await;
+            assert!(!still_rings().await, "it was heard");
+        }
         // Who asks often anyway need not listen.
         bell.notify_one();
-        rest(&bell, false).await;
+        rest(&bell, Mood::Urgent).await;
         assert!(still_rings().await);
+    }
+
+    #[test]
+    fn only_who_has_less_than_its_due_hurries() {
+        let wants = |wants| crowd("acme", Ask { wants, ..IDLE });
+        let room = |slots, usable, fair| Room {
+            slots,
+            usable,
+            fair,
+        };
+        assert_eq!(mood(&[], &[]), Mood::Content);
+        assert_eq!(mood(&[wants(5)], &[room(5, 5, 2)]), Mood::Content);
+        assert_eq!(mood(&[wants(5)], &[room(2, 2, 2)]), Mood::Settled);
+        assert_eq!(mood(&[wants(5)], &[room(1, 1, 2)]), Mood::Urgent);
+        // Another waits for what is to be let go.
+        assert_eq!(mood(&[wants(5)], &[room(5, 2, 2)]), Mood::Urgent);
+        let both = mood(&[wants(5), wants(5)], &[room(2, 2, 2), room(0, 0, 1)]);
+        assert_eq!(both, Mood::Urgent);
     }
 }

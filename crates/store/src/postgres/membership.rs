@@ -1,7 +1,7 @@
 //! This node among the others, as seen from any thread.
 //!
 //! What the table showed last, until when this node may send, and the ways to the tasks that keep it so:
-//! `member` (who owns what), `bell` (notices), `changes`, `work` that others left, and `mail`.
+//! `member` (who owns what), `bell` (notices), `changes`, `work` that others left, `mail`, and `room`.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,8 @@ use super::holdings::Holdings;
 use super::mail::Post;
 use super::member::{Member, News};
 use super::operation::Task;
-use super::reply::promise;
+use super::reply::{Reply, promise};
+use super::room::Question;
 use super::scene::Scene;
 use super::settings::PostgresSettings;
 use super::thread::Shared;
@@ -42,6 +43,7 @@ pub(super) struct Membership {
     known: Mutex<Known>,
     news: mpsc::UnboundedSender<News>,
     pub(super) post: Post,
+    rooms: mpsc::UnboundedSender<Question>,
     /// One more than when the last look at the changes began that heard of all of them.
     informed_at: AtomicU64,
     /// Set while notices arrive. Otherwise everybody looks more often.
@@ -71,6 +73,7 @@ impl Membership {
         timings: Timings,
     ) -> (Arc<Membership>, Vec<JoinHandle<()>>) {
         let (news, inbox) = mpsc::unbounded_channel();
+        let (rooms, questions) = mpsc::unbounded_channel();
         let membership = Arc::new(Membership {
             shared: shared.clone(),
             holdings: holdings.clone(),
@@ -82,6 +85,7 @@ impl Membership {
             }),
             news,
             post: Post::default(),
+            rooms,
             informed_at: AtomicU64::new(0),
             hears: AtomicBool::new(false),
             changed: Notify::new(),
@@ -99,6 +103,7 @@ impl Membership {
             tokio::task::spawn_local(changes::follow(membership.clone())),
             tokio::task::spawn_local(changes::look_for_work(membership.clone())),
             tokio::task::spawn_local(mail::deliver(membership.clone(), settings.clone())),
+            tokio::task::spawn_local(room::answer(holdings.clone(), settings.clone(), questions)),
         ]);
         (membership, tasks)
     }
@@ -238,7 +243,11 @@ impl Cluster for Membership {
     }
 
     fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
-        self.write(async move |scene: &mut Scene| room::share(scene, &crowds).await)
+        let (done, answer) = promise();
+        let reply = Reply::new(done);
+        // After the end nobody listens, and whoever waits hears so.
+        let _ = self.rooms.send(Question { crowds, reply });
+        answer
     }
 
     fn retire(&self) -> Answer<()> {

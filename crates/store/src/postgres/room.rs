@@ -1,26 +1,47 @@
 //! What nodes have of what limited tenants may have under way at once.
 //!
-//! Nodes ask one after the other, each for all its tenants together, and only those count that are not struck off. So
-//! what one is told holds until it asks again, or until its lease has ended and with it whatever it had begun.
+//! Nodes that ask for the same tenant do so one after the other, each for all its tenants together, and only those count
+//! that are not struck off. So what one is told holds until it asks again, or until its lease has ended and with it whatever
+//! it had begun. All of it is done on a connection of its own: neither does what is accepted and recorded wait for it, nor
+//! it for that.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::cluster::{Room, Share, share as decide};
 use posthaste_core::dispatcher::Crowd;
 use rustc_hash::FxHashMap;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use super::fault::Fault;
-use super::scene::Scene;
+use super::fault::{Fault, Verdict};
+use super::holdings::Holdings;
+use super::link::{Connector, Link, QUICK_ANSWER};
+use super::pipeline::Pipeline;
+use super::reply::Reply;
 use super::schema::lock;
+use super::settings::PostgresSettings;
+
+/// How often what nobody has any more is looked for.
+const SWEEP: Duration = Duration::from_secs(60);
 
 const NOTHING: Room = Room {
     slots: 0,
     usable: 0,
+    fair: 0,
 };
 
 const HAS_NOTHING: Share = Share { slots: 0, wants: 0 };
 
-/// What nodes have that live.
-const HELD: &str = "SELECT g.tenant_no, g.slots, g.wants, g.node FROM grants g \
-    JOIN nodes n ON n.no = g.node WHERE g.tenant_no = ANY ($1)";
+/// Nobody else shares what these tenants may have, to the end of the transaction. In one order for all nodes, so that they
+/// wait for one another and never in a circle.
+const HOLD: &str = "SELECT id, no, pg_advisory_xact_lock($1 + no) FROM \
+    (SELECT id, no FROM tenants WHERE id = ANY ($2) AND NOT deleted ORDER BY no) AS t";
+
+/// What nodes have that live; every such node is among the rows.
+const HELD: &str = "SELECT n.no, g.tenant_no, g.slots, g.wants FROM nodes n \
+    LEFT JOIN grants g ON g.node = n.no AND g.tenant_no = ANY ($1)";
 
 /// Writes down what this node has.
 const SET: &str = "INSERT INTO grants (tenant_no, node, slots, wants) \
@@ -28,47 +49,86 @@ const SET: &str = "INSERT INTO grants (tenant_no, node, slots, wants) \
     FROM unnest($1::bigint[], $2::integer[], $3::integer[]) AS g (tenant_no, slots, wants) \
     ON CONFLICT (tenant_no, node) DO UPDATE SET slots = excluded.slots, wants = excluded.wants";
 
-/// Forgets what this node has given back, what nodes had that are struck off, and what was held for tenants that are gone.
-const FORGET: &str = "DELETE FROM grants g WHERE (slots = 0 AND wants = 0 AND node = $1) \
-    OR node NOT IN (SELECT no FROM nodes) \
-    OR NOT EXISTS (SELECT 1 FROM tenants t WHERE t.no = g.tenant_no AND NOT t.deleted)";
+/// Forgets what this node has given back.
+const GIVE_BACK: &str = "DELETE FROM grants WHERE tenant_no = ANY ($1) AND node = $2";
 
-/// Shares what tenants may have.
-pub(super) async fn share(scene: &mut Scene, crowds: &[Crowd]) -> Result<Vec<Room>, Fault> {
-    scene.share_directory().await?;
-    let link = scene.link.clone();
-    let me = scene.holdings.me().0 as i64;
-    link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::ROOM])
-        .await?;
-    let lives = link
-        .query_opt("SELECT 1 FROM nodes WHERE no = $1", &[&me])
-        .await?;
-    if lives.is_none() {
-        return Ok(vec![NOTHING; crowds.len()]);
+/// Forgets what nodes had that are struck off, and what was held for tenants that are gone. What somebody else has hold of
+/// is left to the next time.
+const FORGET: &str = "DELETE FROM grants WHERE (tenant_no, node) IN (SELECT g.tenant_no, g.node FROM grants g \
+    WHERE NOT EXISTS (SELECT 1 FROM nodes n WHERE n.no = g.node) \
+    OR NOT EXISTS (SELECT 1 FROM tenants t WHERE t.no = g.tenant_no AND NOT t.deleted) \
+    FOR UPDATE OF g SKIP LOCKED)";
+
+/// What this node asks, and who waits for the answer.
+pub(super) struct Question {
+    pub(super) crowds: Vec<Crowd>,
+    pub(super) reply: Reply<Vec<Room>>,
+}
+
+/// Answers questions, one after the other. There is no connection before the first.
+pub(super) async fn answer(
+    holdings: Arc<Holdings>,
+    settings: Rc<PostgresSettings>,
+    mut questions: mpsc::UnboundedReceiver<Question>,
+) {
+    let mut connector = Connector::new(settings);
+    let mut swept_at: Option<Instant> = None;
+    while let Some(Question { crowds, reply }) = questions.recv().await {
+        let link = match connector.link().await {
+            Ok(link) => link,
+            Err(why) => {
+                reply.give(Err(why));
+                continue;
+            }
+        };
+        link.wait_for(QUICK_ANSWER);
+        let me = holdings.me().0 as i64;
+        let shared = match share(&link, me, &crowds).await {
+            Ok((rooms, gone)) if gone || swept_at.is_none_or(|at| at.elapsed() >= SWEEP) => {
+                swept_at = Some(Instant::now());
+                link.execute(FORGET, &[]).await.map(|_| rooms)
+            }
+            Ok((rooms, _)) => Ok(rooms),
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = &shared {
+            let unfit = matches!(fault.verdict(), Verdict::Lost | Verdict::Unprepared);
+            if unfit || link.batch("ROLLBACK").await.is_err() {
+                connector.drop_link();
+            }
+        }
+        reply.give(shared.map_err(Fault::into_store_error));
     }
-    let numbers: Vec<Option<i64>> = crowds
-        .iter()
-        .map(|crowd| scene.tenant(&crowd.tenant).map(|routes| routes.no))
-        .collect();
-    let tenants: Vec<i64> = numbers.iter().copied().flatten().collect();
+}
+
+/// Shares what tenants may have; and says whether one of them is gone.
+async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, bool), Fault> {
+    let numbers = hold(link, crowds).await?;
+    let tenants: Vec<i64> = numbers.values().copied().collect();
+    let mut lives = false;
     let mut others: FxHashMap<i64, Vec<Share>> = FxHashMap::default();
     let mut mine: FxHashMap<i64, Share> = FxHashMap::default();
     for row in link.query(HELD, &[&tenants]).await? {
-        let share = Share {
-            slots: row.get::<_, i32>(1) as u32,
-            wants: row.get::<_, i32>(2) as u32,
+        let is_mine = row.get::<_, i64>(0) == me;
+        lives |= is_mine;
+        let Some(tenant) = row.get::<_, Option<i64>>(1) else {
+            continue;
         };
-        if row.get::<_, i64>(3) == me {
-            mine.insert(row.get(0), share);
+        let share = Share {
+            slots: row.get::<_, i32>(2) as u32,
+            wants: row.get::<_, i32>(3) as u32,
+        };
+        if is_mine {
+            mine.insert(tenant, share);
         } else {
-            others.entry(row.get(0)).or_default().push(share);
+            others.entry(tenant).or_default().push(share);
         }
     }
     let mut rooms = Vec::with_capacity(crowds.len());
-    let mut changed: (Vec<i64>, Vec<i32>, Vec<i32>) = Default::default();
-    for (crowd, no) in crowds.iter().zip(&numbers) {
+    let mut changes = Changes::default();
+    for crowd in crowds {
         // Of a tenant that is gone nothing begins any more, and what is under way ends.
-        let Some(no) = no else {
+        let Some(no) = numbers.get(crowd.tenant.as_str()).filter(|_| lives) else {
             rooms.push(NOTHING);
             continue;
         };
@@ -79,17 +139,71 @@ pub(super) async fn share(scene: &mut Scene, crowds: &[Crowd]) -> Result<Vec<Roo
             slots: room.slots,
             wants: crowd.ask.wants,
         };
-        if after != before {
-            changed.0.push(*no);
-            changed.1.push(after.slots as i32);
-            changed.2.push(after.wants as i32);
-        }
+        changes.note(*no, before, after);
         rooms.push(room);
     }
-    let (tenants, slots, wants) = changed;
-    if !tenants.is_empty() {
-        link.execute(SET, &[&tenants, &slots, &wants, &me]).await?;
+    changes.commit(link, me).await?;
+    Ok((rooms, numbers.len() < crowds.len()))
+}
+
+/// Begins a transaction, and holds the tenants that are there, by their numbers.
+async fn hold(link: &Link, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, Fault> {
+    let names: Vec<&str> = crowds.iter().map(|crowd| crowd.tenant.as_str()).collect();
+    let mut numbers = FxHashMap::default();
+    let held = &mut numbers;
+    link.prepare_all(&[HOLD]).await?;
+    let mut pipeline = Pipeline::default();
+    pipeline.then(link.batch("BEGIN"));
+    pipeline.then(async {
+        for row in link.query(HOLD, &[&lock::ROOM, &names]).await? {
+            held.insert(row.get(0), row.get(1));
+        }
+        Ok(())
+    });
+    pipeline.await?;
+    Ok(numbers)
+}
+
+/// What is to be written of what this node has.
+#[derive(Default)]
+struct Changes {
+    set: (Vec<i64>, Vec<i32>, Vec<i32>),
+    given_back: Vec<i64>,
+}
+
+impl Changes {
+    /// What does not change is not written.
+    fn note(&mut self, tenant_no: i64, before: Share, after: Share) {
+        if after == before {
+            return;
+        }
+        if after == HAS_NOTHING {
+            self.given_back.push(tenant_no);
+            return;
+        }
+        self.set.0.push(tenant_no);
+        self.set.1.push(after.slots as i32);
+        self.set.2.push(after.wants as i32);
     }
-    link.execute(FORGET, &[&me]).await?;
-    Ok(rooms)
+
+    /// Writes it, and ends the transaction.
+    async fn commit(&self, link: &Link, me: i64) -> Result<(), Fault> {
+        let (tenants, slots, wants) = &self.set;
+        link.prepare_all(&[SET, GIVE_BACK]).await?;
+        let mut pipeline = Pipeline::default();
+        if !tenants.is_empty() {
+            pipeline.then(async {
+                link.execute(SET, &[tenants, slots, wants, &me]).await?;
+                Ok(())
+            });
+        }
+        if !self.given_back.is_empty() {
+            pipeline.then(async {
+                link.execute(GIVE_BACK, &[&self.given_back, &me]).await?;
+                Ok(())
+            });
+        }
+        pipeline.then(link.batch("COMMIT"));
+        pipeline.await
+    }
 }

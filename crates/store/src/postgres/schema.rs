@@ -18,8 +18,8 @@ pub(super) mod lock {
     pub(crate) const DIRECTORY: i64 = 70_530_001;
     /// The format, while somebody migrates.
     pub(crate) const FORMAT: i64 = 70_530_002;
-    /// What nodes have of what tenants may have under way, while one asks.
-    pub(crate) const ROOM: i64 = 70_530_004;
+    /// What nodes have of what a tenant may have under way, while one asks: with the tenant's number added.
+    pub(crate) const ROOM: i64 = 70_530_004 << 32;
     /// The partitions, while somebody makes or drops some.
     pub(crate) const PARTITIONS: i64 = 70_530_003;
 }

@@ -14,3 +14,4 @@ mod metering;
 mod nodes;
 mod opening;
 mod patience;
+mod rooms;

@@ -1,8 +1,6 @@
 //! Several nodes on one database.
 
-use posthaste_core::cluster::{Ask, Room};
 use posthaste_core::delivery::{DeadReason, Status};
-use posthaste_core::dispatcher::Crowd;
 use posthaste_core::lane::Standing;
 use posthaste_store::{Allowance, DisabledReason, Ingest, Store, Swept, Written};
 
@@ -107,53 +105,6 @@ fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
             assert_eq!(usage.expect("a tenant").events_this_month, sum);
         }
     }
-}
-
-/// What a node is told when it has so many under way, and wants as many as it can have.
-fn ask(node: &Node, most: u32, in_force: u32, under_way: u32, wants: u32) -> Room {
-    let crowd = Crowd {
-        tenant: acme(),
-        most,
-        ask: Ask {
-            in_force,
-            under_way,
-            wants,
-        },
-    };
-    let cluster = node.store.cluster().expect("it can be shared");
-    let rooms = run(cluster.share_room(vec![crowd])).expect("it is told");
-    assert_eq!(rooms.len(), 1);
-    rooms[0]
-}
-
-#[test]
-fn nodes_share_what_a_tenant_may_have_under_way() {
-    let database = Database::create();
-    let (here, there) = (node(&database, 1), node(&database, 2));
-    here.furnish();
-    let room = |slots, usable| Room { slots, usable };
-    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
-    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0), "there is one");
-    // Asked to let go, it does when nothing is under way; and not before.
-    assert_eq!(ask(&here, 1, 1, 1, 1), room(1, 0));
-    assert_eq!(ask(&here, 1, 0, 1, 1), room(1, 0));
-    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0));
-    assert_eq!(ask(&here, 1, 0, 0, 1), room(0, 0));
-    assert_eq!(ask(&there, 1, 0, 0, 1), room(1, 1));
-    // What a node had that is struck off is free again, and it has nothing.
-    let other = there.store.cluster().expect("it can be shared").me();
-    database.run(&format!("DELETE FROM nodes WHERE no = {}", other.0));
-    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
-    assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
-    // What does not change is not written again.
-    let written = "SELECT xmin::text || ' ' || ctid::text FROM grants";
-    let before = database.run(written);
-    assert_eq!((ask(&here, 1, 1, 0, 1), before.len()), (room(1, 1), 1));
-    assert_eq!(database.run(written), before);
-    // With the tenant goes what was held for it.
-    run(here.store.delete_tenant(NOW, acme())).expect("it is deleted");
-    assert_eq!(ask(&here, 1, 0, 0, 0), room(0, 0));
-    assert_eq!(database.run("SELECT count(*) FROM grants"), ["0"]);
 }
 
 #[test]

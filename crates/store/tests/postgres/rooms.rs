@@ -1,0 +1,150 @@
+//! What nodes have of what a tenant may have under way at once.
+
+use posthaste_core::cluster::{Ask, Room};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::Crowd;
+use posthaste_core::id::TenantId;
+use posthaste_store::{Answer, Store, StoreError};
+
+use crate::engines::Database;
+use crate::given::{NOW, Node, acme, event, node, one, run};
+
+fn globex() -> TenantId {
+    "globex".parse().expect("a name")
+}
+
+/// What a node is told when it has so many under way, and wants as many as it can have.
+fn ask(node: &Node, most: u32, in_force: u32, under_way: u32, wants: u32) -> (u32, u32) {
+    let room = one_room(run(asks(node, acme(), most, in_force, under_way, wants)));
+    (room.slots, room.usable)
+}
+
+fn asks(
+    node: &Node,
+    tenant: TenantId,
+    most: u32,
+    in_force: u32,
+    under_way: u32,
+    wants: u32,
+) -> Answer<Vec<Room>> {
+    let ask = Ask {
+        in_force,
+        under_way,
+        wants,
+    };
+    let cluster = node.store.cluster().expect("it can be shared");
+    cluster.share_room(vec![Crowd { tenant, most, ask }])
+}
+
+fn one_room(told: Result<Vec<Room>, StoreError>) -> Room {
+    let [room] = told.expect("it is told")[..] else {
+        panic!("one was asked for");
+    };
+    room
+}
+
+#[test]
+fn nodes_share_what_a_tenant_may_have_under_way() {
+    let database = Database::create();
+    let (here, there) = (node(&database, 1), node(&database, 2));
+    here.furnish();
+    let room = |slots: u32, usable: u32| (slots, usable);
+    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
+    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0), "there is one");
+    // Asked to let go, it does when nothing is under way; and not before.
+    assert_eq!(ask(&here, 1, 1, 1, 1), room(1, 0));
+    assert_eq!(ask(&here, 1, 0, 1, 1), room(1, 0));
+    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0));
+    assert_eq!(ask(&here, 1, 0, 0, 1), room(0, 0));
+    assert_eq!(ask(&there, 1, 0, 0, 1), room(1, 1));
+    // What a node had that is struck off is free again, and it has nothing.
+    let other = there.store.cluster().expect("it can be shared").me();
+    database.run(&format!("DELETE FROM nodes WHERE no = {}", other.0));
+    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
+    assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
+    // What does not change is not written again.
+    let me = here.store.cluster().expect("it can be shared").me().0;
+    let written = format!("SELECT xmin::text || ' ' || ctid::text FROM grants WHERE node = {me}");
+    let before = database.run(&written);
+    assert_eq!((ask(&here, 1, 1, 0, 1), before.len()), (room(1, 1), 1));
+    assert_eq!(database.run(&written), before);
+    // With the tenant goes what was held for it.
+    run(here.store.delete_tenant(NOW, acme())).expect("it is deleted");
+    assert_eq!(ask(&here, 1, 0, 0, 0), room(0, 0));
+    assert_eq!(database.run("SELECT count(*) FROM grants"), ["0"]);
+}
+
+#[test]
+fn rooms_are_shared_while_the_writer_waits() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    // As somebody does who changes the directory.
+    let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
+    let waits = node.store.accept(NOW, vec![event(None)]);
+    let waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while database.run(waiting).is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(ask(&node, 3, 0, 0, 2), (2, 2));
+    assert!(!database.run(waiting).is_empty(), "it still waits");
+    held.finish();
+    assert!(one(run(waits).expect("it is accepted")).fresh);
+}
+
+#[test]
+fn who_asks_for_another_tenant_does_not_wait() {
+    let database = Database::create();
+    let (here, there) = (node(&database, 1), node(&database, 2));
+    here.furnish();
+    here.furnish_tenant(globex());
+    assert_eq!(ask(&here, 3, 0, 0, 1), (1, 1));
+    let held = database.hold("SELECT 1 FROM grants FOR UPDATE");
+    let waits = asks(&here, acme(), 3, 1, 1, 2);
+    let waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+                   AND wait_event_type = 'Lock' AND query LIKE '%INTO grants%'";
+    while database.run(waiting).is_empty() {
+        std::thread::yield_now();
+    }
+    let room = one_room(run(asks(&there, globex(), 3, 0, 0, 3)));
+    assert_eq!((room.slots, room.usable), (3, 3));
+    assert!(!database.run(waiting).is_empty(), "it still waits");
+    held.finish();
+    assert_eq!(one_room(run(waits)).slots, 2);
+}
+
+#[test]
+fn nodes_that_ask_at_once_never_have_more_than_is_allowed() {
+    const MOST: u32 = 5;
+    let database = Database::create();
+    let nodes = [1, 2, 3].map(|seed| node(&database, seed));
+    nodes[0].furnish();
+    nodes[0].furnish_tenant(globex());
+    let ask_again_and_again = |seed: u64, node: &Node| {
+        let mut dice = Dice::seeded(seed);
+        let mut usable = [0; 2];
+        for _ in 0..60 {
+            let which = dice.between(0, 1) as usize;
+            let tenant = [acme(), globex()][which].clone();
+            let under_way = dice.between(0, usable[which].into()) as u32;
+            let wants = dice.between(under_way.into(), MOST.into()) as u32;
+            // Before it asks, it has stopped using what it does not want.
+            let in_force = usable[which].min(wants);
+            let asked = asks(node, tenant, MOST, in_force, under_way, wants);
+            usable[which] = one_room(run(asked)).usable;
+        }
+    };
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (1..)
+            .zip(&nodes)
+            .map(|(seed, node)| scope.spawn(move || ask_again_and_again(seed, node)))
+            .collect();
+        let most = "SELECT coalesce(max(slots), 0) FROM \
+                    (SELECT sum(slots) AS slots FROM grants GROUP BY tenant_no) AS by_tenant";
+        while asking.iter().any(|one| !one.is_finished()) {
+            let slots: u32 = database.run(most)[0].parse().expect("a number");
+            assert!(slots <= MOST, "{slots} slots");
+        }
+    });
+}
