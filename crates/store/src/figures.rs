@@ -183,7 +183,11 @@ impl Tally {
 /// found, and a later tenant of the same id sees nothing of it. What they did stays part of everything.
 pub trait Figures {
     /// Adds what happened to its buckets of every width, at most [`MAX_TALLIES_ADDED`] at once.
-    fn add_figures(&self, happened: Vec<Happened>) -> Answer<()>;
+    ///
+    /// Whoever adds counts how often, from 1 on, for as long as the store is open. What was added under this number already,
+    /// or under a later one, is not added again: so after an error, when nobody knows whether it was, the same is simply
+    /// added under the same number.
+    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()>;
 
     /// The buckets of a scope in which something happened and that begin at `since` or later, the oldest first, each
     /// with when it began.

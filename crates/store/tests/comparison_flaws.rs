@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
@@ -53,6 +54,7 @@ enum Flaw {
     ChangesWhatIsComplete,
     ShowsOthersAudit,
     CountsWholeHours,
+    CountsAgain,
     ShowsOthersAlerts,
     NeverResolves,
     ForgetsAtARestart,
@@ -94,6 +96,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::ChangesWhatIsComplete,
     Flaw::ShowsOthersAudit,
     Flaw::CountsWholeHours,
+    Flaw::CountsAgain,
     Flaw::ShowsOthersAlerts,
     Flaw::NeverResolves,
     Flaw::ForgetsAtARestart,
@@ -151,6 +154,7 @@ impl Harness for FlawedHarness {
         Arc::new(Flawed {
             flaw: self.flaw,
             inner: model.open(settings, hand_over),
+            flushes: AtomicU64::new(0),
         })
     }
 }
@@ -165,6 +169,7 @@ impl HandOver for Nobody {
 struct Flawed {
     flaw: Flaw,
     inner: Arc<dyn Store>,
+    flushes: AtomicU64,
 }
 
 impl Flawed {
@@ -183,11 +188,14 @@ macro_rules! right {
 }
 
 impl Figures for Flawed {
-    fn add_figures(&self, mut happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, mut number: u64, mut happened: Vec<Happened>) -> Answer<()> {
         if self.has(Flaw::CountsWholeHours) {
             happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
         }
-        self.inner.add_figures(happened)
+        if self.has(Flaw::CountsAgain) {
+            number = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
+        }
+        self.inner.add_figures(number, happened)
     }
 
     right! {

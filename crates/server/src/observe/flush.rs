@@ -1,8 +1,10 @@
 //! Writing down what happened.
 //!
-//! The store is the truth; memory holds only what was not written yet. A piece is taken out of memory, written, and put
-//! back if that failed. Whoever reads both at once holds [`Observatory::still`], so that nothing is on its way: it is
-//! neither missed nor counted twice.
+//! The store is the truth; memory holds only what was not written yet. It is written piece by piece. Each piece has a
+//! number, and stays in memory until the store has said that it is written; as long as it has not, the same piece is
+//! written again under the same number, which the store passes over if it has it already. Whoever reads both at once holds
+//! [`Observatory::still`], so that nothing is on its way: it is neither missed nor counted twice. Only what the store wrote
+//! without a word is counted twice, until it is asked again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,16 +69,12 @@ impl Observatory {
         let mut left = self.ledger().pending.count();
         while left > 0 {
             let alone = self.writing.write().await;
-            let piece = self.ledger().pending.take(PIECE);
-            if piece.is_empty() {
+            let Some(piece) = self.ledger().pending.piece(PIECE) else {
                 break;
-            }
-            left = left.saturating_sub(piece.len());
-            let written = store.add_figures(piece.clone()).await;
-            if let Err(error) = written {
-                self.ledger().pending.put_back(piece);
-                return Err(error);
-            }
+            };
+            left = left.saturating_sub(piece.happened.len());
+            store.add_figures(piece.number, piece.happened).await?;
+            self.ledger().pending.settle();
             self.flushes
                 .fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             drop(alone);

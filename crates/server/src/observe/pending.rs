@@ -22,6 +22,19 @@ pub struct Pending {
     count: usize,
     /// How often something could not be counted.
     passed_over: u64,
+    /// What was taken out to be written. Nobody knows yet whether it is.
+    unsettled: Option<Piece>,
+    /// How many pieces were taken out.
+    pieces: u64,
+}
+
+/// What is written at once.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// How many were taken out before, and this one.
+    pub number: u64,
+    /// What happened.
+    pub happened: Vec<Happened>,
 }
 
 /// What happened within a minute.
@@ -52,8 +65,27 @@ impl Pending {
         self.passed_over += missed as u64;
     }
 
+    /// What is to be written next, at most so many tallies: the same until it is settled, then another.
+    pub fn piece(&mut self, most: usize) -> Option<Piece> {
+        if self.unsettled.is_none() {
+            let happened = self.take(most);
+            if happened.is_empty() {
+                return None;
+            }
+            self.pieces += 1;
+            let number = self.pieces;
+            self.unsettled = Some(Piece { number, happened });
+        }
+        self.unsettled.clone()
+    }
+
+    /// That is written.
+    pub fn settle(&mut self) {
+        self.unsettled = None;
+    }
+
     /// Takes the oldest out, at most so many tallies.
-    pub fn take(&mut self, most: usize) -> Vec<Happened> {
+    fn take(&mut self, most: usize) -> Vec<Happened> {
         let mut taken = Vec::new();
         while taken.len() < most
             && let Some(mut entry) = self.minutes.first_entry()
@@ -82,42 +114,35 @@ impl Pending {
         taken
     }
 
-    /// Puts back what could not be written.
-    pub fn put_back(&mut self, taken: Vec<Happened>) {
-        for it in taken {
-            let (minute, mut room) = self.minute(it.at);
-            let counted = match &it.scope {
-                Scope::Everything => {
-                    minute.everything.add(&it.tally);
-                    true
-                }
-                Scope::Tenant(tenant) => count(&mut minute.tenants, tenant, &it.tally, &mut room),
-                Scope::Endpoint(endpoint) => {
-                    count(&mut minute.endpoints, endpoint, &it.tally, &mut room)
-                }
-            };
-            self.count = MAX_PENDING - room;
-            self.passed_over += u64::from(!counted);
-        }
-    }
-
-    /// What waits of one scope.
+    /// What waits of one scope, and what may be written or not.
     pub fn of(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
         let of = |minute: &Minute| match scope {
             Scope::Everything => Some(minute.everything),
             Scope::Tenant(tenant) => minute.tenants.get(tenant).copied(),
             Scope::Endpoint(endpoint) => minute.endpoints.get(endpoint).copied(),
         };
-        let minutes = self.minutes.iter();
-        let theirs = minutes.filter_map(|(at, minute)| Some((*at, of(minute)?)));
-        theirs
-            .filter(|(_, tally)| *tally != Tally::default())
-            .collect()
+        let mut theirs: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+        for (at, minute) in &self.minutes {
+            if let Some(tally) = of(minute).filter(|tally| *tally != Tally::default()) {
+                theirs.insert(*at, tally);
+            }
+        }
+        for it in self.unsettled() {
+            if it.scope == *scope {
+                theirs.entry(it.at).or_default().add(&it.tally);
+            }
+        }
+        theirs.into_iter().collect()
+    }
+
+    fn unsettled(&self) -> &[Happened] {
+        let piece = self.unsettled.as_ref();
+        piece.map_or(&[], |piece| piece.happened.as_slice())
     }
 
     /// How many tallies wait, at least.
     pub fn count(&self) -> usize {
-        self.minutes.len() + self.count
+        self.minutes.len() + self.count + self.unsettled().len()
     }
 
     /// How often something could not be counted since this was last asked.
@@ -129,6 +154,10 @@ impl Pending {
     pub fn forget(&mut self, tenant: &TenantId) {
         for minute in self.minutes.values_mut() {
             self.count -= usize::from(minute.tenants.remove(tenant).is_some());
+        }
+        if let Some(piece) = &mut self.unsettled {
+            let is_its = |scope: &Scope| matches!(scope, Scope::Tenant(of) if of == tenant);
+            piece.happened.retain(|it| !is_its(&it.scope));
         }
     }
 
@@ -207,15 +236,15 @@ mod tests {
                 pending.add(at, &tenant(number % 3), endpoint, &attempts(1));
             }
             let mut sums: BTreeMap<Scope, u64> = BTreeMap::new();
-            loop {
-                let piece = pending.take(most);
-                if piece.is_empty() {
-                    break;
-                }
-                assert!(piece.len() <= most, "{most}");
-                for it in piece {
+            let mut pieces = 0;
+            while let Some(piece) = pending.piece(most) {
+                pieces += 1;
+                assert_eq!(piece.number, pieces);
+                assert!(piece.happened.len() <= most, "{most}");
+                for it in piece.happened {
                     *sums.entry(it.scope).or_default() += it.tally.attempts;
                 }
+                pending.settle();
             }
             assert_eq!(pending.count(), 0);
             assert_eq!(sums.remove(&Scope::Everything), Some(30), "{most}");
@@ -225,21 +254,30 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_there_again_with_what_came_since() {
+    fn what_may_be_written_is_written_again_as_it_was_with_what_came_since_after_it() {
         let mut pending = Pending::default();
         pending.add(Timestamp(5), &tenant(1), EndpointId(1), &attempts(1));
-        let taken = pending.take(10);
-        assert_eq!(told(&pending, &Scope::Everything), []);
+        let piece = pending.piece(10).expect("something happened");
+        assert_eq!((piece.number, piece.happened.len()), (1, 3));
         pending.add(Timestamp(9), &tenant(1), EndpointId(1), &attempts(10));
         pending.add(Timestamp(MINUTE), &tenant(2), EndpointId(1), &attempts(100));
-        pending.put_back(taken);
+        assert_eq!(pending.count(), 3 + 2 + 4);
         assert_eq!(told(&pending, &Scope::Everything), [(0, 11), (MINUTE, 100)]);
         assert_eq!(told(&pending, &Scope::Tenant(tenant(1))), [(0, 11)]);
         let one = Scope::Endpoint(EndpointId(1));
         assert_eq!(told(&pending, &one), [(0, 11), (MINUTE, 100)]);
+        let again = pending.piece(10).expect("it is not settled");
+        assert_eq!((again.number, again.happened), (1, piece.happened));
+        // A later tenant of that id has nothing to do with it.
         pending.forget(&tenant(1));
         assert_eq!(told(&pending, &Scope::Tenant(tenant(1))), []);
         assert_eq!(told(&pending, &Scope::Everything), [(0, 11), (MINUTE, 100)]);
+        let again = pending.piece(10).expect("it is not settled");
+        assert_eq!((again.number, again.happened.len()), (1, 2));
+        pending.settle();
+        assert_eq!(told(&pending, &Scope::Everything), [(0, 10), (MINUTE, 100)]);
+        let next = pending.piece(10).expect("there is more");
+        assert_eq!((next.number, next.happened.len()), (2, 5));
     }
 
     #[test]

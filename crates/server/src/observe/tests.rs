@@ -427,6 +427,15 @@ async fn what_cannot_be_written_is_kept_and_written_later() {
     store.fail_writes(None);
     assert_eq!(observatory.flush(&store).await, Ok(()));
     assert_eq!(minutes().await, (2, 0));
+    // What was written without a word is not written again.
+    observatory.attempt(at(0), &seen(&acme));
+    store.lose_answers(Some(StoreError::Full));
+    assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
+    observatory.attempt(at(61_000), &seen(&acme));
+    store.lose_answers(None);
+    assert_eq!(observatory.flush(&store).await, Ok(()));
+    let all = gathered(&observatory, &store, &Scope::Everything).await;
+    assert_eq!(all.over(at(61_000).wall, Window::Hour).attempts, 4);
 }
 
 #[tokio::test]

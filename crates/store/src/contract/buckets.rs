@@ -1,5 +1,7 @@
 //! What happened, by time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -49,7 +51,14 @@ fn acme() -> Scope {
 
 impl World<'_> {
     async fn happens(&self, happened: Vec<Happened>) {
-        let added = self.store.add_figures(happened).await;
+        // Counted over all stores: only that it grows matters.
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        self.flushes(number, happened).await;
+    }
+
+    async fn flushes(&self, number: u64, happened: Vec<Happened>) {
+        let added = self.store.add_figures(number, happened).await;
         assert_eq!(added, Ok(()));
     }
 
@@ -112,6 +121,27 @@ pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harne
     );
     let quarters = world.told(&scope, Width::Quarter).await;
     assert_eq!(quarters, [(0, 1_081), (15 * MINUTE, 6_000)]);
+}
+
+pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &dyn Harness) {
+    let mut world = World::with_acme(harness).await;
+    let all = Scope::Everything;
+    for expected in [10_110, 20_220] {
+        for (number, attempts) in [
+            (1, 10),
+            (1, 10),
+            (3, 100),
+            (2, 1_000),
+            (3, 100),
+            (4, 10_000),
+        ] {
+            let happened = vec![happened(&all, 0, healthy(attempts))];
+            world.flushes(number, happened).await;
+        }
+        assert_eq!(world.told(&all, Width::Minute).await, [(0, expected)]);
+        // Whoever opens it next begins anew.
+        world = world.reopened().await;
+    }
 }
 
 pub(super) async fn many_things_happen_at_once(harness: &dyn Harness) {

@@ -196,6 +196,7 @@ macro_rules! every_case {
             }
             buckets {
                 what_happened_is_added_up_and_is_there_after_a_restart
+                what_was_added_under_a_number_is_not_added_again
                 many_things_happen_at_once
                 scopes_are_apart
                 a_later_tenant_sees_nothing_of_what_happened_before

@@ -1,6 +1,7 @@
 //! What happened, by time, in the model.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -11,8 +12,12 @@ use crate::figures::by_bucket;
 use crate::{Answer, Figures, Happened, Scope, Tally, Width};
 
 impl Figures for ModelStore {
-    fn add_figures(&self, happened: Vec<Happened>) -> Answer<()> {
-        answer(self.write(|tables| tables.add_figures(happened)))
+    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
+        answer(self.write(|tables| {
+            if self.flushed.fetch_max(number, Ordering::SeqCst) < number {
+                tables.add_figures(happened);
+            }
+        }))
     }
 
     fn figures(

@@ -20,7 +20,7 @@ mod tables;
 
 use std::future::ready;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::delivery::DeadReason;
@@ -49,6 +49,9 @@ pub struct ModelStore {
     failing_writes: Mutex<Option<StoreError>>,
     refused_writes: AtomicUsize,
     failing_reads: Mutex<Option<StoreError>>,
+    lost_answers: Mutex<Option<StoreError>>,
+    /// The number of the last figures that were added.
+    flushed: AtomicU64,
 }
 
 impl ModelStore {
@@ -72,6 +75,11 @@ impl ModelStore {
         self.refused_writes.load(Ordering::SeqCst)
     }
 
+    /// From now on every write is made and then answered like this, as if the answer were lost, or none is.
+    pub fn lose_answers(&self, error: Option<StoreError>) {
+        *lock(&self.lost_answers) = error;
+    }
+
     /// From now on every read fails like this, or none does.
     pub fn fail_reads(&self, error: Option<StoreError>) {
         *lock(&self.failing_reads) = error;
@@ -85,6 +93,8 @@ impl ModelStore {
             failing_writes: Mutex::new(None),
             refused_writes: AtomicUsize::new(0),
             failing_reads: Mutex::new(None),
+            lost_answers: Mutex::new(None),
+            flushed: AtomicU64::new(0),
         }
     }
 
@@ -92,7 +102,8 @@ impl ModelStore {
         self.may(&self.failing_writes).inspect_err(|_| {
             self.refused_writes.fetch_add(1, Ordering::SeqCst);
         })?;
-        Ok(change(&mut lock(&self.tables)))
+        let changed = change(&mut lock(&self.tables));
+        lock(&self.lost_answers).clone().map_or(Ok(changed), Err)
     }
 
     fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {

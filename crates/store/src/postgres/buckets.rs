@@ -1,7 +1,9 @@
 //! What happened, by time, as all nodes have added it.
 //!
 //! A flush is one statement in a transaction of its own, apart from what is accepted and recorded. Its rows are written
-//! in one order everywhere, so nodes that flush at once wait for one another and never in a circle.
+//! in one order everywhere, so nodes that flush at once wait for one another and never in a circle. Its number is written
+//! with it, under a name that this process was given when it opened the store and that it keeps whatever the others take it
+//! for: one that is tried again because nobody heard what became of it waits for the first try, and adds nothing after it.
 
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -19,9 +21,9 @@ use crate::figures::by_bucket;
 use crate::{Answer, Figures, Happened, Scope, Tally, Width};
 
 impl Figures for PostgresStore {
-    fn add_figures(&self, happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
         let rows = Rows::of(happened);
-        self.write(async move |scene: &mut Scene| rows.add(&scene.link).await)
+        self.write(async move |scene: &mut Scene| rows.add(scene, number).await)
     }
 
     fn figures(
@@ -77,16 +79,22 @@ impl Rows {
         rows
     }
 
-    async fn add(&self, link: &Link) -> Result<(), Fault> {
+    async fn add(&self, scene: &Scene, number: u64) -> Result<(), Fault> {
         let mut given: Vec<&(dyn ToSql + Sync)> =
             vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
         given.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
-        link.execute(ADD, &given).await?;
+        let (number, at) = (number as i64, self.began.iter().max().copied());
+        let at = at.unwrap_or(0);
+        given.extend([&scene.flusher as &(dyn ToSql + Sync), &number, &at]);
+        scene.link.execute(ADD, &given).await?;
         Ok(())
     }
 }
 
-const ADD: &str = "INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
+const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at) VALUES ($13, $14, $15) \
+    ON CONFLICT (flusher) DO UPDATE SET number = EXCLUDED.number, at = greatest(l.at, EXCLUDED.at) \
+    WHERE l.number < EXCLUDED.number RETURNING 1) \
+    INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
     second_attempts, second_successes, succeeded, failed, latency_micros, slowest_micros) \
     SELECT g.width, g.bucket, s.no, g.attempts, g.retries, g.second_attempts, \
     g.second_successes, g.succeeded, g.failed, g.latency_micros, g.slowest_micros \
@@ -99,7 +107,7 @@ const ADD: &str = "INSERT INTO figures AS f (width, bucket, scope, attempts, ret
      WHEN g.endpoint IS NOT NULL THEN \
       (SELECT no FROM endpoints WHERE id = g.endpoint AND standing <> 3) \
      ELSE 0 END AS no) s \
-    WHERE s.no IS NOT NULL ORDER BY g.width, g.bucket, s.no \
+    WHERE s.no IS NOT NULL AND EXISTS (SELECT 1 FROM fresh) ORDER BY g.width, g.bucket, s.no \
     ON CONFLICT (width, bucket, scope) DO UPDATE SET \
     attempts = f.attempts + EXCLUDED.attempts, \
     retries = f.retries + EXCLUDED.retries, \
@@ -198,5 +206,10 @@ pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<us
         let given: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &most(limit)];
         removed = removed.max(link.execute(sql, &given).await? as usize);
     }
+    // As long as what a flush brought is kept, nobody may bring it again.
+    let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
+               LIMIT $2 FOR UPDATE SKIP LOCKED)";
+    let before = ms(Width::Quarter.first_kept(now));
+    link.execute(sql, &[&before, &most(limit)]).await?;
     Ok(removed)
 }

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::types::ToSql;
 
 use super::changelog;
+use super::columns::Id;
 use super::fault::Fault;
 use super::floors::Floors;
 use super::holdings::{Holdings, Tenure};
@@ -49,6 +50,8 @@ pub(super) struct Scene {
     pub(super) memory: Memory,
     /// From this size on, a day's rows are removed as a whole.
     pub(super) large_day_bytes: u64,
+    /// What the flushes of this process are told from those of others by.
+    pub(super) flusher: Id,
     /// Whether this is the writer beside the first, for whoever is limited.
     pub(super) is_metered: bool,
 }

@@ -29,6 +29,14 @@ CREATE TABLE figures (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX figures_failing ON figures (width, bucket) WHERE retries + failed > 0;
 
+-- Flushes: the number of the last figures that each node has added since it was started, and of when the latest of them
+-- were. One whose commit nobody heard of is found here, and not added again.
+CREATE TABLE flushes (
+    flusher uuid PRIMARY KEY,
+    number bigint NOT NULL,
+    at bigint NOT NULL
+) WITH (fillfactor = 50);
+
 -- Alerts: of one name about one scope, at most one is open.
 CREATE TABLE alerts (
     id uuid PRIMARY KEY,

@@ -206,6 +206,8 @@ async fn open(
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;
     let mint = Rc::new(RefCell::new(mint));
+    let flusher = link.query_one("SELECT gen_random_uuid()", &[]).await;
+    let flusher: Id = flusher.map_err(explain)?.get(0);
     // Its number comes with the membership.
     let holdings = Arc::new(Holdings::new(NodeNo(0)));
     let mut routes = Routes::default();
@@ -223,6 +225,7 @@ async fn open(
         effects: Effects::default(),
         memory: Memory::default(),
         large_day_bytes: settings.large_day_bytes,
+        flusher,
         is_metered,
     };
     let first = Writer {

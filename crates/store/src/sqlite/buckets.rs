@@ -18,9 +18,16 @@ use crate::{Answer, Figures, Happened, Scope, Tally, Width};
 type Buckets = Vec<((Width, Timestamp, Scope), Tally)>;
 
 impl Figures for SqliteStore {
-    fn add_figures(&self, happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
         let buckets: Buckets = by_bucket(happened).into_iter().collect();
-        self.write(move |scene| add(scene, &buckets))
+        self.write(move |scene| {
+            // What is committed is known here, so memory will do.
+            if number <= scene.effects.flushed {
+                return Ok(());
+            }
+            scene.effects.flushed = number;
+            add(scene, &buckets)
+        })
     }
 
     fn figures(

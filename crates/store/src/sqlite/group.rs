@@ -46,6 +46,8 @@ pub(super) struct Effects {
     pub(super) failures: Failures<i64>,
     /// How many rows came that are not yet in the history.
     pub(super) new_rows: usize,
+    /// The number of the last figures that were added, in this transaction or before.
+    pub(super) flushed: u64,
 }
 
 /// Something to be written.

@@ -154,6 +154,7 @@ fn start(
         history: History::load(&conn)?,
         memory: Memory::default(),
         meters: Meters::default(),
+        flushed: 0,
         checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
         log_pages,
         faults,

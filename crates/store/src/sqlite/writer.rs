@@ -36,6 +36,8 @@ pub(super) struct Writer {
     pub(super) history: History,
     pub(super) memory: Memory,
     pub(super) meters: Meters,
+    /// The number of the last figures that were added.
+    pub(super) flushed: u64,
     pub(super) checkpoints: Checkpoints,
     pub(super) log_pages: Arc<AtomicU32>,
     pub(super) faults: Arc<Faults>,
@@ -179,13 +181,17 @@ impl Writer {
 
     /// Runs operations in one transaction, and lets it take effect in memory.
     fn commit(&mut self, group: &mut [Box<dyn Operation>]) -> Result<(), Failed> {
-        let mut effects = Effects::default();
+        let mut effects = Effects {
+            flushed: self.flushed,
+            ..Effects::default()
+        };
         let run = self.run(group, &mut effects);
         match run {
             Ok(()) => {
                 self.routes.keep();
                 self.meters.keep();
                 self.tally.apply(&effects.changes);
+                self.flushed = effects.flushed;
                 self.history.keep();
                 self.history.note_new(effects.new_rows);
                 self.faults.committed(group.len());

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthaste_core::id::EndpointId;
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{Dial, Dialled, Pauses, Place, Tls, Wire};
-use posthaste_store::{Insertion, Store, StoreError};
+use posthaste_store::{
+    Figures, Happened, Insertion, Retention, Scope, Store, StoreError, Tally, Width,
+};
 use tokio::task::AbortHandle;
 
 use crate::engines::{Database, PlainDial, settings};
@@ -149,4 +152,60 @@ fn what_a_server_never_had_is_not_routed_by() {
     let deliveries = node.accept(event(None)).event.deliveries;
     let endpoints: Vec<EndpointId> = deliveries.iter().map(|it| it.endpoint).collect();
     assert_eq!(endpoints, [HERE]);
+}
+
+#[test]
+fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
+    let database = Database::create();
+    let (node, cable) = by_cable(&database);
+    // Its commit waits until somebody lets it go.
+    database.run(
+        "CREATE FUNCTION wait_there() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         PERFORM pg_advisory_xact_lock(77); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON figures DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION wait_there()",
+    );
+    let held = database.hold("SELECT pg_advisory_xact_lock(77)");
+    let somebody_waits = |locktype: &str| {
+        let waiting = format!(
+            "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
+             WHERE NOT granted AND locktype = '{locktype}' AND a.datname = current_database()"
+        );
+        while database.run(&waiting).is_empty() {
+            std::thread::yield_now();
+        }
+    };
+    let flush = |number: u64| {
+        let tally = Tally {
+            attempts: 1,
+            ..Tally::default()
+        };
+        let (scope, at) = (Scope::Everything, NOW);
+        node.store
+            .add_figures(number, vec![Happened { scope, at, tally }])
+    };
+    let unheard = flush(1);
+    somebody_waits("advisory");
+    cable.cut();
+    assert!(is_unavailable(run(unheard)));
+    cable.mend();
+    await_recovery(&node);
+    // Tried again, it waits for what became of the first try.
+    let again = flush(1);
+    somebody_waits("transactionid");
+    held.finish();
+    assert_eq!(run(again), Ok(()));
+    assert_eq!(run(flush(1)), Ok(()));
+    assert_eq!(run(flush(2)), Ok(()));
+    let attempts = "SELECT attempts FROM figures";
+    assert_eq!(database.run(attempts), ["2", "2"], "of either width");
+    // It is remembered for as long as what it brought.
+    let number = "SELECT number FROM flushes";
+    assert_eq!(database.run(number), ["2"]);
+    let later = Timestamp(NOW.0 + 2 * Width::Quarter.kept().as_millis());
+    run(node
+        .store
+        .tidy(later, Retention::all(Span::from_days(1), 9)))
+    .expect("it tidies");
+    assert_eq!(database.run(number).len(), 0);
 }

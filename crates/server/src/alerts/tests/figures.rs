@@ -1,6 +1,7 @@
 //! Alerts that are read from figures and counts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use posthaste_core::alert::{AlertName, Bound};
@@ -63,6 +64,8 @@ fn bad(name: AlertName) -> Tally {
 }
 
 async fn happen(world: &World, scope: &Scope, tally: Tally) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let happened = Happened {
         scope: scope.clone(),
         at: world.now(),
@@ -70,7 +73,7 @@ async fn happen(world: &World, scope: &Scope, tally: Tally) {
     };
     world
         .store
-        .add_figures(vec![happened])
+        .add_figures(number + 1, vec![happened])
         .await
         .expect("it writes");
 }

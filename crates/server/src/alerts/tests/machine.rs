@@ -104,7 +104,7 @@ async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
     };
     world
         .store
-        .add_figures(vec![happened])
+        .add_figures(1, vec![happened])
         .await
         .expect("it writes");
     world.watch_for(Span::from_mins(15)).await;

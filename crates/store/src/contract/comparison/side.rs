@@ -24,6 +24,8 @@ pub(super) struct Side<'a> {
     pub(super) names: Names,
     /// Deliveries as they were when they were last seen waiting.
     pub(super) seen: BTreeMap<DeliveryId, Delivery>,
+    /// How often figures were added since it was opened.
+    pub(super) flushes: u64,
 }
 
 impl<'a> Side<'a> {
@@ -37,6 +39,7 @@ impl<'a> Side<'a> {
             recorder,
             names: Names::default(),
             seen: BTreeMap::new(),
+            flushes: 0,
         }
     }
 
@@ -46,6 +49,7 @@ impl<'a> Side<'a> {
         self.seed += 1_000_000;
         let settings = StoreSettings::new(Dice::seeded(self.seed));
         self.store = self.harness.open(settings, self.recorder.clone());
+        self.flushes = 0;
     }
 
     /// An answer in words that do not depend on who made the ids.
