@@ -217,6 +217,32 @@ fn what_is_finished_is_not_copied_again() {
 }
 
 #[test]
+fn what_was_used_up_is_counted_too() {
+    let (_directory, from) = filled(10, 10);
+    let database = Database::fresh();
+    let there = to(&database.url());
+    assert_all_there(&carry(&from, &there).expect("it is copied"));
+    let differ = || {
+        let compared = verify(&from, &there).expect("it is verified");
+        let differ = compared.iter().filter(|kind| !kind.agrees());
+        differ
+            .map(|kind| (kind.what, kind.from, kind.to))
+            .collect::<Vec<_>>()
+    };
+    database.query("UPDATE usage SET events = events - 1");
+    assert_eq!(differ(), [("events of usage", 10, 9)]);
+    database.query("DELETE FROM usage");
+    let none = [("months of usage", 1, 0), ("events of usage", 10, 0)];
+    assert_eq!(differ(), none);
+    // One that was begun before more was used up is another.
+    rusqlite::Connection::open(&from)
+        .and_then(|file| file.execute("UPDATE usage SET events = events + 1", []))
+        .expect("it is changed");
+    let refused = carry(&from, &there);
+    assert!(matches!(refused, Err(CopyError::AnotherCopy { .. })));
+}
+
+#[test]
 fn only_an_empty_database_is_copied_into() {
     let (_directory, from) = filled(10, 10);
     let database = Database::fresh();

@@ -1,7 +1,7 @@
 //! What is counted on both sides, to see that all of it arrived.
 
 /// What is counted on both sides: what it is, in the file, in the database.
-pub(super) const COUNTED: [(&str, &str, &str); 19] = [
+pub(super) const COUNTED: [(&str, &str, &str); 21] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -26,6 +26,16 @@ pub(super) const COUNTED: [(&str, &str, &str); 19] = [
         "payload bytes",
         "SELECT sum(length(payload)) FROM events",
         "SELECT coalesce(sum(length(payload)), 0)::bigint FROM events",
+    ),
+    (
+        "months of usage",
+        "SELECT count(*) FROM usage",
+        "SELECT count(DISTINCT (month, tenant_no)) FROM usage",
+    ),
+    (
+        "events of usage",
+        "SELECT sum(events) FROM usage",
+        "SELECT coalesce(sum(events), 0)::bigint FROM usage",
     ),
     (
         "idempotency keys",

@@ -3,8 +3,8 @@
 //! It promises:
 //!
 //! - **Everything, as it was.** Tenants, keys, endpoints with standing and health, events with their payloads,
-//!   idempotency keys, deliveries of every state with their attempts, replays, notices, letters, the audit, alerts. Ids,
-//!   times and revisions are kept;
+//!   idempotency keys, deliveries of every state with their attempts, usage, replays, notices, failures that nobody was told
+//!   of, letters, the audit, alerts. Ids, times and revisions are kept;
 //!   secrets stay sealed as they were. Only passes and figures stay behind: people sign in again, links into the portal
 //!   are made anew in a moment, and figures would be over in a day.
 //! - **Nobody in between.** The file is locked and only read; the database is kept from nodes until all of it is there.

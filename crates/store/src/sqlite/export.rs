@@ -146,7 +146,7 @@ pub(crate) fn id_of_row(key: Key, tail: i64) -> u128 {
 }
 
 /// What changes whenever something does. Sums may run over an integer, so they are sums of reals where that is near.
-const FINGERPRINT: [&str; 10] = [
+const FINGERPRINT: [&str; 11] = [
     "SELECT id, revision, created_at, deleted FROM tenants ORDER BY no",
     "SELECT id, revision, health_revision, standing FROM endpoints ORDER BY no",
     "SELECT count(*), max(created_at) FROM keys",
@@ -158,6 +158,7 @@ const FINGERPRINT: [&str; 10] = [
     "SELECT (SELECT value FROM meta WHERE name = 'told'), count(*), sum(count), total(last_at) FROM failures",
     "SELECT count(*), total(revision), total(due_at), sum(tries) FROM letters",
     "SELECT count(*), max(no), count(resolved_at) FROM alerts",
+    "SELECT count(*), max(month), sum(events) FROM usage",
 ];
 
 /// A hash that is the same on every machine and in every version.
