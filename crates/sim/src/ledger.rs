@@ -4,18 +4,19 @@
 //! came back, what is on disk and what people were told. The first promise that is broken ends the
 //! run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use posthaste_core::classify::{Meaning, Outcome, classify};
-use posthaste_core::delivery::{Delivery, State, Status, Trigger};
+use posthaste_core::delivery::{Delivery, Status, Trigger};
 use posthaste_core::dispatcher::{Attempt, AttemptRecord};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::LaneSettings;
 use posthaste_core::policy::Jitter;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::disk::{Disk, Epoch};
+use crate::entries::{Account, Book};
 use crate::oracle::{Broken, Oracle};
 use crate::weather::Site;
 
@@ -27,40 +28,6 @@ const UNDISTURBED_MS: u64 = 400;
 const WAVE_SAMPLES: usize = 20;
 /// Delays shorter than this are too coarse to tell a wave from chance.
 const WAVE_NOMINAL: Span = Span::from_secs(10);
-
-#[derive(Clone, Debug)]
-struct Account {
-    endpoint: EndpointId,
-    give_up_at: Timestamp,
-    spent: u32,
-    sends: u32,
-    results: u32,
-    recorded: u32,
-    excuses: u32,
-    under_way: bool,
-    last_write: Option<(Epoch, u32)>,
-    replayed: bool,
-    handed_over_ms: Option<u64>,
-    /// What its endpoint had been promised when its last attempt came back.
-    settled_under: Arc<LaneSettings>,
-    /// How it ended, if it has.
-    ended: Option<State>,
-}
-
-#[derive(Clone, Debug)]
-struct Book {
-    settings: Arc<LaneSettings>,
-    most_attempts: u32,
-    watched: bool,
-    shut: bool,
-    tripped: bool,
-    probe_out: bool,
-    quiet_until_ms: u64,
-    in_air: u32,
-    sends_ms: VecDeque<u64>,
-    recovered_ms: Option<u64>,
-    sends_since_recovery: u32,
-}
 
 /// Holds the world to its promises.
 #[derive(Debug)]
@@ -79,24 +46,11 @@ pub struct Ledger {
 impl Ledger {
     /// An empty ledger for these endpoints.
     pub fn new(sites: &[Site]) -> Ledger {
-        let book = |site: &Site| Book {
-            settings: site.settings.clone(),
-            most_attempts: site.settings.policy.max_attempts,
-            watched: site.watched,
-            shut: false,
-            tripped: false,
-            probe_out: false,
-            quiet_until_ms: 0,
-            in_air: 0,
-            sends_ms: VecDeque::new(),
-            recovered_ms: None,
-            sends_since_recovery: 0,
-        };
         Ledger {
             accounts: BTreeMap::new(),
             books: sites
                 .iter()
-                .map(|site| (site.endpoint, book(site)))
+                .map(|site| (site.endpoint, Book::of(site)))
                 .collect(),
             keys: BTreeMap::new(),
             delays_ms: BTreeMap::new(),
@@ -313,6 +267,13 @@ impl Ledger {
             Oracle::WithinTheWindow,
             || format!("{} in flight to {endpoint}", book.in_air),
         );
+        let of_tenant = self.in_air_of(&book.tenant);
+        let most_of_tenant = book.settings.tenant_in_flight;
+        self.expect(
+            most_of_tenant.is_none_or(|most| of_tenant <= most),
+            Oracle::WithinTheTenant,
+            || format!("{of_tenant} in flight of {}", book.tenant),
+        );
         self.expect(
             book.sends_ms.len() as f64 <= most,
             Oracle::WithinTheRate,
@@ -346,6 +307,13 @@ impl Ledger {
                 )
             },
         );
+    }
+
+    /// How many of a tenant's are under way, to whichever endpoint.
+    fn in_air_of(&self, tenant: &TenantId) -> u32 {
+        let books = self.books.values();
+        let theirs = books.filter(|book| book.tenant == *tenant);
+        theirs.map(|book| book.in_air).sum()
     }
 
     /// An attempt is over, as far as the receiver is concerned.

@@ -9,6 +9,7 @@
 pub mod agenda;
 pub mod cluster;
 pub mod disk;
+mod entries;
 pub mod ledger;
 pub mod oracle;
 pub mod planted;

@@ -29,6 +29,8 @@ pub enum Oracle {
     OthersUndisturbed,
     /// H: never more in flight than the endpoint allows.
     WithinTheWindow,
+    /// H: never more in flight than the tenant may have, over all its endpoints.
+    WithinTheTenant,
     /// H: never more in any second than the endpoint allows.
     WithinTheRate,
     /// H: in the second it recovers, no saved-up burst.
@@ -49,7 +51,7 @@ pub enum Oracle {
 
 impl Oracle {
     /// Every oracle there is.
-    pub const ALL: [Oracle; 21] = [
+    pub const ALL: [Oracle; 22] = [
         Oracle::EverythingEnds,
         Oracle::AttemptsWithinPolicy,
         Oracle::OurFaultsSpendNothing,
@@ -63,6 +65,7 @@ impl Oracle {
         Oracle::TerminalStays,
         Oracle::OthersUndisturbed,
         Oracle::WithinTheWindow,
+        Oracle::WithinTheTenant,
         Oracle::WithinTheRate,
         Oracle::GentleRecovery,
         Oracle::OneProbe,

@@ -24,6 +24,8 @@ pub enum Bug {
     NeverProbes,
     /// One more in flight than the endpoint allows.
     WindowOffByOne,
+    /// One more in flight than the tenant may have.
+    TenantOffByOne,
     /// Twice as fast as the endpoint allows.
     TwiceTheRate,
     /// A retry is set although the deadline has passed.
@@ -68,10 +70,11 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug, with an oracle that must see it.
-    pub const ALL: [(Bug, Oracle); 23] = [
+    pub const ALL: [(Bug, Oracle); 24] = [
         (Bug::ResultLost, Oracle::OneAtATime),
         (Bug::NeverProbes, Oracle::EverythingEnds),
         (Bug::WindowOffByOne, Oracle::WithinTheWindow),
+        (Bug::TenantOffByOne, Oracle::WithinTheTenant),
         (Bug::TwiceTheRate, Oracle::WithinTheRate),
         (Bug::RetryAfterDeadline, Oracle::NoRetryBeyondTheDeadline),
         (Bug::OneAttemptTooMany, Oracle::AttemptsWithinPolicy),
@@ -149,6 +152,10 @@ impl Bug {
         let tampered = match self {
             Bug::WindowOffByOne => LaneSettings {
                 max_in_flight: settings.max_in_flight + 1,
+                ..settings
+            },
+            Bug::TenantOffByOne => LaneSettings {
+                tenant_in_flight: settings.tenant_in_flight.map(|most| most + 1),
                 ..settings
             },
             Bug::TwiceTheRate => LaneSettings {

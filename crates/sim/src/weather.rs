@@ -15,6 +15,8 @@ pub const STORM_MS: u64 = 2 * 60 * 60 * 1_000;
 /// How long after that every delivery must have ended: the second phase.
 pub const HEALING_MS: u64 = 14 * 24 * 60 * 60 * 1_000;
 const MINUTE_MS: u64 = 60_000;
+/// How many tenants there are beside the watched one.
+const TENANTS: usize = 4;
 
 /// One endpoint and what stands behind it.
 #[derive(Clone, Debug)]
@@ -72,13 +74,14 @@ pub struct Weather {
 impl Weather {
     /// The weather that follows from the dice. One world in four has no faults at all, so that
     /// promises which faults excuse can be held to the letter; and in one of four the endpoints are
-    /// greedy and slow enough to fill every place there is.
+    /// greedy and slow enough to fill every place there is. Some tenants may only have so many under way at once.
     pub fn draw(dice: &mut Dice) -> Weather {
         let calm = dice.chance(1, 4);
         let greedy = dice.chance(1, 4);
         let others = dice.between(2, 10) as u128;
+        let caps = [(); TENANTS].map(|()| dice.chance(1, 3).then(|| dice.between(1, 12) as u32));
         let mut sites = vec![watched_site()];
-        sites.extend((1..=others).map(|number| site(number, greedy, dice)));
+        sites.extend((1..=others).map(|number| site(number, greedy, &caps, dice)));
         Weather {
             sites,
             events: dice.between(80, 500) as u32,
@@ -124,8 +127,10 @@ fn watched_site() -> Site {
     }
 }
 
-fn site(number: u128, greedy: bool, dice: &mut Dice) -> Site {
-    let tenant = format!("tenant-{}", dice.between(1, 4));
+fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], dice: &mut Dice) -> Site {
+    let tenant = dice.between(1, TENANTS as u64) as usize;
+    let tenant_in_flight = caps[tenant - 1];
+    let tenant = format!("tenant-{tenant}");
     let most = if greedy { 60 } else { 10 };
     let settings = LaneSettings {
         policy: policy(dice),
@@ -135,6 +140,7 @@ fn site(number: u128, greedy: bool, dice: &mut Dice) -> Site {
             burst: dice.between(1, 2 * most) as u32,
         },
         ordered: dice.chance(1, 4),
+        tenant_in_flight,
         ..LaneSettings::default()
     };
     Site {

@@ -1,0 +1,69 @@
+//! What the ledger keeps of each delivery and of each endpoint.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use posthaste_core::delivery::State;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::LaneSettings;
+use posthaste_core::time::Timestamp;
+
+use crate::disk::Epoch;
+use crate::weather::Site;
+
+/// What is known of a delivery.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) give_up_at: Timestamp,
+    pub(crate) spent: u32,
+    pub(crate) sends: u32,
+    pub(crate) results: u32,
+    pub(crate) recorded: u32,
+    pub(crate) excuses: u32,
+    pub(crate) under_way: bool,
+    pub(crate) last_write: Option<(Epoch, u32)>,
+    pub(crate) replayed: bool,
+    pub(crate) handed_over_ms: Option<u64>,
+    /// What its endpoint had been promised when its last attempt came back.
+    pub(crate) settled_under: Arc<LaneSettings>,
+    /// How it ended, if it has.
+    pub(crate) ended: Option<State>,
+}
+
+/// What is known of an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Book {
+    pub(crate) tenant: TenantId,
+    pub(crate) settings: Arc<LaneSettings>,
+    pub(crate) most_attempts: u32,
+    pub(crate) watched: bool,
+    pub(crate) shut: bool,
+    pub(crate) tripped: bool,
+    pub(crate) probe_out: bool,
+    pub(crate) quiet_until_ms: u64,
+    pub(crate) in_air: u32,
+    pub(crate) sends_ms: VecDeque<u64>,
+    pub(crate) recovered_ms: Option<u64>,
+    pub(crate) sends_since_recovery: u32,
+}
+
+impl Book {
+    /// Of an endpoint at which nothing has happened yet.
+    pub(crate) fn of(site: &Site) -> Book {
+        Book {
+            tenant: site.tenant.clone(),
+            settings: site.settings.clone(),
+            most_attempts: site.settings.policy.max_attempts,
+            watched: site.watched,
+            shut: false,
+            tripped: false,
+            probe_out: false,
+            quiet_until_ms: 0,
+            in_air: 0,
+            sends_ms: VecDeque::new(),
+            recovered_ms: None,
+            sends_since_recovery: 0,
+        }
+    }
+}
