@@ -37,13 +37,24 @@ impl<K> Default for Stretches<K> {
 impl<K: Ord + Copy> Stretches<K> {
     /// Where to look next, from above a key on.
     pub(crate) fn pass_over(&self, above: K, now: Timestamp) -> K {
-        let mut above = above;
+        self.passed(above, now).0
+    }
+
+    /// The same, and the earliest moment at which something of what is passed over can go.
+    pub(crate) fn passed(&self, above: K, now: Timestamp) -> (K, Option<Timestamp>) {
+        let (mut above, mut soonest) = (above, None::<Timestamp>);
         while let Some(stretch) = self.stretches.get(&above)
             && stretch.until > now
         {
             above = stretch.up_to;
+            soonest = Some(soonest.map_or(stretch.until, |soonest| soonest.min(stretch.until)));
         }
-        above
+        (above, soonest)
+    }
+
+    /// How many are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.stretches.len()
     }
 
     /// All keys above the one and up to the other were looked at; if it is known, nothing of them can go before
@@ -54,7 +65,12 @@ impl<K: Ord + Copy> Stretches<K> {
         }
         let stale: Vec<K> = self.stretches.range(above..up_to).map(|it| *it.0).collect();
         for key in stale {
-            self.stretches.remove(&key);
+            let known = self.stretches.remove(&key);
+            // What is known of the rest of it still holds. Otherwise the next look would end within the stretch after
+            // that, and so on: whenever something went, everything behind it would be looked at again.
+            if let Some(rest) = known.filter(|known| known.up_to > up_to) {
+                self.stretches.insert(up_to, rest);
+            }
         }
         let Some(until) = until else {
             return;
@@ -119,10 +135,68 @@ mod tests {
         stretches.looked_at(0, 10, None);
         stretches.looked_at(10, 20, later(60));
         assert_eq!(stretches.pass_over(0, NOW), 0);
-        // A later look knows better than an earlier one, however they overlap.
-        stretches.looked_at(5, 15, later(60));
-        assert_eq!(stretches.pass_over(5, NOW), 15);
+        // A later look knows better than an earlier one, however they overlap; of the rest the earlier one knows.
+        stretches.looked_at(5, 15, later(30));
+        assert_eq!(stretches.pass_over(5, NOW), 20);
+        assert_eq!(stretches.pass_over(5, NOW.after(Span::from_secs(30))), 5);
+        assert_eq!(stretches.pass_over(15, NOW.after(Span::from_secs(30))), 20);
         assert_eq!(stretches.pass_over(10, NOW), 10);
+    }
+
+    #[test]
+    fn what_is_passed_over_says_when_it_can_go() {
+        let mut stretches = Stretches::default();
+        assert_eq!(stretches.passed(0, NOW), (0, None));
+        stretches.looked_at(0, 10, later(7_200));
+        stretches.looked_at(10, 20, later(3_600));
+        assert_eq!(stretches.passed(0, NOW), (20, later(3_600)));
+        assert_eq!(stretches.passed(0, NOW.after(Span::from_secs(3_600))).0, 10);
+    }
+
+    /// One thing comes every second and is kept for a day; what is old enough goes, a round every ten seconds. Says how
+    /// many pieces a round looks at, at most, and whether all went that could.
+    fn looks_per_round(step: usize) -> (usize, bool) {
+        const KEPT: u64 = 86_400;
+        let mut stretches = Stretches::default();
+        let mut there: std::collections::BTreeSet<u64> = (1..=KEPT).collect();
+        let (mut most, mut exact) = (0, true);
+        for round in 0..500 {
+            let (secs, mut above, mut looks) = (KEPT + 10 * round, 0, 0);
+            let now = Timestamp(secs * 1_000);
+            there.extend(secs - 9..=secs);
+            loop {
+                above = stretches.pass_over(above, now);
+                let piece: Vec<u64> = there.range(above + 1..).take(step).copied().collect();
+                let last = piece.last().copied().unwrap_or(above);
+                let (gone, left): (Vec<u64>, Vec<u64>) =
+                    piece.iter().partition(|made| **made + KEPT <= secs);
+                for made in gone {
+                    there.remove(&made);
+                }
+                let first = left.first().map(|made| Timestamp((made + KEPT) * 1_000));
+                stretches.looked_at(above, last, first);
+                looks += 1;
+                if piece.len() < step {
+                    break;
+                }
+                above = last;
+            }
+            exact &= there.first().is_some_and(|first| first + KEPT > secs);
+            if round > 0 {
+                most = most.max(looks);
+            }
+        }
+        (most, exact)
+    }
+
+    #[test]
+    fn what_went_in_front_does_not_have_everything_behind_it_looked_at() {
+        for step in [50, 500] {
+            let (looks, exact) = looks_per_round(step);
+            assert!(exact, "what is due is not passed over");
+            // Those that are due within a few minutes, what is new, and the ends.
+            assert!(looks <= 2 * 300 / step + 5, "{looks} of {step}");
+        }
     }
 
     #[test]
