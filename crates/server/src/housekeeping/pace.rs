@@ -4,7 +4,11 @@
 //! it has been at it for long, since then as much comes in as goes, and a file that grows is worse than a store that is a
 //! little slower. A step is as large as can be done in a few milliseconds: others wait for it. But where a step takes long
 //! however small it is, as where a commit does, small ones would remove next to nothing: there it is as large as takes
-//! about twice as long as nothing would. Nothing here waits or looks at a clock.
+//! about twice as long as nothing would.
+//!
+//! A round that goes on removing for very long does not keep up: more becomes old than goes. Then removing takes more and
+//! more, up to half of the time, so that what is stored does not grow without bound. Nothing here waits or looks at a
+//! clock.
 
 use std::time::Duration;
 
@@ -21,6 +25,15 @@ const SHARES: [(Duration, u32); 3] = [
     (Duration::from_secs(10), 10),
     (Duration::from_secs(120), 20),
 ];
+/// The same once one round has been removing for so long: it does not keep up.
+const SHARES_BEHIND: [(Duration, u32); 2] = [
+    (Duration::from_secs(30 * 60), 35),
+    (Duration::from_secs(2 * 3_600), 50),
+];
+/// How long between two steps, at least, so that nobody is asked all the time, and at most: a store that stands still for
+/// a minute must not keep what is old for half an hour.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long between two rounds, at least and at most.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -138,11 +151,9 @@ impl Pace {
     }
 
     fn share(&self) -> u32 {
-        let reached = SHARES
-            .iter()
-            .rev()
-            .find(|(after, _)| self.removing_for >= *after);
-        reached.map_or(SHARES[0].1, |(_, share)| *share)
+        let behind_for = self.round.min(self.removing_for);
+        let usual = reached(&SHARES, self.removing_for).unwrap_or(SHARES[0].1);
+        usual.max(reached(&SHARES_BEHIND, behind_for).unwrap_or(0))
     }
 }
 
@@ -162,13 +173,22 @@ fn fitted(before: Option<Stride>, this: Stride) -> usize {
     next.clamp(SMALLEST_STEP, LARGEST_STEP)
 }
 
+/// The last of some shares whose time has come.
+fn reached(shares: &[(Duration, u32)], passed: Duration) -> Option<u32> {
+    let reached = shares.iter().rev().find(|(after, _)| passed >= *after);
+    reached.map(|(_, share)| *share)
+}
+
 /// The pause that leaves all but a share of the time to others.
 fn pause(took: Duration, share: u32) -> Duration {
-    took * (100 - share) / share
+    let pause = took.saturating_mul(100 - share) / share;
+    pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn stepped(took_ms: u64, removed: bool, more: bool) -> Stepped {
@@ -272,5 +292,115 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         pace.after(stepped(1, false, true));
         assert_eq!(pace.after_failure(), SHORTEST_RETREAT);
+    }
+
+    /// In a store so many events become old each second. Removing one takes so many microseconds, and the turn of a step
+    /// comes after so many milliseconds. Says by how many seconds removing is behind after each of so many hours.
+    fn behind_after(rate: u64, event_us: u64, wait_ms: u64, hours: u64) -> Vec<u64> {
+        let mut pace = Pace::default();
+        let (mut passed, mut came, mut gone) = (Duration::ZERO, 0, 0);
+        let mut behind = Vec::new();
+        while (behind.len() as u64) < hours {
+            let removed = (pace.step() as u64).min(came - gone);
+            let took = Duration::from_micros(500 + removed * event_us + 1_000 * wait_ms);
+            let more = removed == pace.step() as u64;
+            gone += removed;
+            passed += took;
+            passed += pace.after(Stepped {
+                took,
+                removed: removed > 0,
+                more,
+            });
+            came = passed.as_micros() as u64 * rate / 1_000_000;
+            if passed.as_secs() >= 3_600 * (behind.len() as u64 + 1) {
+                behind.push((came - gone) / rate.max(1));
+            }
+        }
+        behind
+    }
+
+    #[test]
+    fn what_is_old_does_not_grow_without_bound() {
+        for (rate, event_us, wait_ms) in [
+            (1_000, 10, 0),
+            // A fifth of the time is not enough, half of it is.
+            (30_000, 10, 0),
+            (400, 1_000, 0),
+            // Nor where every step waits long for its turn.
+            (1_500, 10, 1_000),
+        ] {
+            let behind = behind_after(rate, event_us, wait_ms, 16);
+            let within_bounds = behind.iter().all(|secs| *secs <= 2 * 3_600);
+            assert!(within_bounds, "{rate} a second: {behind:?}");
+        }
+    }
+
+    #[test]
+    fn a_round_that_ends_is_not_behind() {
+        // Ten minutes of every quarter of an hour, over and over: a fifth of the time is enough.
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            let mut passed = Duration::ZERO;
+            while passed < Duration::from_secs(600) {
+                let took = Duration::from_millis(5);
+                let pause = pace.after(stepped(5, true, true));
+                assert!(pause >= took * 4, "{pause:?}");
+                passed += took + pause;
+            }
+            pace.after(stepped(5, true, false));
+        }
+    }
+
+    fn any_step() -> impl Strategy<Value = Option<Stepped>> {
+        let took = prop_oneof![0..5_000_u64, 0..200_000_u64, 0..60_000_000_u64];
+        proptest::option::weighted(0.9, (took, any::<bool>(), prop::bool::weighted(0.9))).prop_map(
+            |step| {
+                step.map(|(us, removed, more)| Stepped {
+                    took: Duration::from_micros(us),
+                    removed,
+                    more,
+                })
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever steps come to, they stay within their bounds, leave at least half of the time to others but for a
+        /// store that stands still, and the next one comes within a minute or so.
+        #[test]
+        fn it_keeps_within_its_bounds(steps in prop::collection::vec(any_step(), 1..300)) {
+            let mut pace = Pace::default();
+            for step in steps {
+                let waits = match step {
+                    Some(step) => {
+                        let waits = pace.after(step);
+                        prop_assert!(waits >= step.took.min(LONGEST_PAUSE));
+                        waits
+                    }
+                    None => pace.after_failure(),
+                };
+                prop_assert!(waits >= SHORTEST_PAUSE, "no time at all is left to others");
+                prop_assert!(waits <= LONGEST_REST.max(LONGEST_PAUSE).max(LONGEST_RETREAT));
+                prop_assert!((SMALLEST_STEP..=LARGEST_STEP).contains(&pace.step()));
+            }
+        }
+
+        /// The slower a step is, the longer the pause after it, whatever was before.
+        #[test]
+        fn a_slower_step_never_earns_a_shorter_pause(
+            steps in prop::collection::vec(any_step(), 0..100),
+            quick_us in 0..100_000_u64,
+            more_us in 0..100_000_u64,
+        ) {
+            let after = |us: u64| {
+                let mut pace = Pace::default();
+                for step in steps.iter().flatten() {
+                    pace.after(*step);
+                }
+                let took = Duration::from_micros(us);
+                pace.after(Stepped { took, removed: true, more: true })
+            };
+            prop_assert!(after(quick_us) <= after(quick_us + more_us));
+        }
     }
 }
