@@ -14,10 +14,13 @@ use crate::{Change, KeyHash};
 /// How many changes are kept for those who were away.
 pub(super) const MAX_CHANGES: i64 = 10_000;
 
+/// The kind of what changes a tenant.
+pub(super) const TENANT: i16 = 0;
+
 /// A change as it is stored.
 pub(super) fn written(change: &Change) -> (i16, String) {
     match change {
-        Change::Tenant(tenant) => (0, tenant.to_string()),
+        Change::Tenant(tenant) => (TENANT, tenant.to_string()),
         Change::Endpoint(endpoint) => (1, endpoint.to_string()),
         Change::Key(KeyHash(hash)) => {
             let hex = hash.iter().map(|byte| format!("{byte:02x}"));
@@ -30,7 +33,7 @@ pub(super) fn written(change: &Change) -> (i16, String) {
 /// A stored change; nothing if a later version made it.
 pub(super) fn read(kind: i16, id: &str) -> Option<Change> {
     match kind {
-        0 => id.parse::<TenantId>().ok().map(Change::Tenant),
+        TENANT => id.parse::<TenantId>().ok().map(Change::Tenant),
         1 => id.parse().ok().map(Change::Endpoint),
         2 => {
             let byte = |place: usize| {

@@ -15,11 +15,12 @@ use super::fault::Fault;
 use super::link::Link;
 use super::partitions::Day;
 use super::scene::Scene;
+use super::tidy_almanac::Almanac;
+use super::tidy_minds::Heard;
 use super::tidy_rows::{
     Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
-use super::tidy_strolls::Strolls;
-use super::{alerts, audit, buckets, passes, tidy_days};
+use super::{alerts, audit, buckets, passes, tidy_days, tidy_minds};
 use crate::retention::is_over;
 use crate::{Kept, Limits, Retention, Tidied};
 
@@ -28,8 +29,12 @@ use crate::{Kept, Limits, Retention, Tidied};
 pub(super) struct Progress {
     /// Where the next step begins.
     pub(super) up_to: Option<Id>,
-    /// What is removed of large days before they go.
-    pub(super) strolls: Strolls,
+    /// The days that are large, as they were found when the round began.
+    pub(super) large: Option<Vec<Day>>,
+    /// What is known of them.
+    pub(super) almanac: Almanac,
+    /// What the server says of how long things are kept, and how far what tenants say has been heard.
+    pub(super) heard: Heard,
 }
 
 /// An event that a step looks at.
@@ -51,8 +56,9 @@ pub(super) async fn step(
     if retention.step == 0 {
         return Ok(Tidied::default());
     }
-    // What is forgotten if it fails is looked at again.
     let mut progress = std::mem::take(&mut scene.memory.tidying);
+    // If it fails the round goes on from here; what else was known is found out again.
+    scene.memory.tidying.up_to = progress.up_to;
     let tidied = step_on(scene, now, retention, &mut progress).await?;
     scene.effects.tidying = Some(progress);
     Ok(tidied)
@@ -64,11 +70,16 @@ async fn step_on(
     retention: &Retention,
     progress: &mut Progress,
 ) -> Result<Tidied, Fault> {
-    let above = progress.up_to.map_or(0, |id| id.0);
-    let large = tidy_days::next_large(scene, above).await?;
+    if progress.up_to.is_none() || progress.large.is_none() {
+        let large = tidy_days::large_days(scene).await?;
+        progress.almanac.keep_only(&large);
+        progress.large = Some(large);
+    }
+    tidy_minds::hear(&scene.link, retention, progress).await?;
+    let (above, large) = progress.pass_over(now);
     if let Some(day) = large.filter(|day| day.first_id() <= above.saturating_add(1)) {
-        let strolls = &mut progress.strolls;
-        let step = tidy_days::step(scene, now, retention, day, strolls).await?;
+        let almanac = &mut progress.almanac;
+        let step = tidy_days::step(scene, now, retention, day, almanac).await?;
         if step.over {
             progress.up_to = Some(Id(day.next().first_id() - 1));
         }
@@ -94,6 +105,24 @@ async fn step_on(
         more: up_to.is_some(),
         ..tidied
     })
+}
+
+impl Progress {
+    /// Where to look next, and the next large day. Those that rest are passed over.
+    fn pass_over(&self, now: Timestamp) -> (u128, Option<Day>) {
+        let mut above = self.up_to.map_or(0, |id| id.0);
+        for day in self.large.iter().flatten() {
+            let past = day.next().first_id() - 1;
+            if past <= above {
+                continue;
+            }
+            if day.first_id() > above.saturating_add(1) || !self.almanac.rests(*day, now) {
+                return (above, Some(*day));
+            }
+            above = past;
+        }
+        (above, None)
+    }
 }
 
 /// Removes a few passes, figures, entries of the audit and alerts whose time is up, and says whether there may be more.
@@ -151,7 +180,8 @@ pub(super) async fn kept_by_tenant(
     Ok(kept)
 }
 
-async fn kept_of_events(
+/// The same of the tenants of some events.
+pub(super) async fn kept_of_events(
     link: &Link,
     events: &[Old],
     retention: &Retention,
@@ -168,56 +198,29 @@ struct Doomed {
     events: FxHashSet<Id>,
     payloads: FxHashSet<Id>,
     attempts: FxHashSet<Id>,
-    /// Nothing of the rest can go before this, if that is known.
-    until: Until,
+    /// Nothing of the rest can go before this; nothing if there is no rest.
+    until: Option<Timestamp>,
 }
 
-/// The earliest moment at which something can go.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Until {
-    /// There is nothing.
-    #[default]
-    Never,
-    /// Then.
-    At(Timestamp),
-    /// When what waits has ended.
-    Unknown,
-}
-
-impl Until {
-    fn at_most(&mut self, at: Timestamp) {
-        *self = match *self {
-            Until::Never => Until::At(at),
-            Until::At(before) => Until::At(before.min(at)),
-            Until::Unknown => Until::Unknown,
-        };
-    }
-
-    /// When that is, if it is known.
-    pub(super) fn known(self) -> Option<Timestamp> {
-        match self {
-            Until::At(at) => Some(at),
-            Until::Never | Until::Unknown => None,
-        }
-    }
-}
-
-/// Removes what is old enough of some events, in the order of their ids, and says when more of them can go.
+/// Removes what is old enough of some events, in the order of their ids, and says before which moment nothing of the
+/// rest can go; nothing if there is no rest.
 pub(super) async fn act(
     scene: &mut Scene,
     now: Timestamp,
     mut events: Vec<Old>,
     kept: impl Fn(&Old) -> Kept,
-) -> Result<(Tidied, Until), Fault> {
+) -> Result<(Tidied, Option<Timestamp>), Fault> {
     let link = scene.link.clone();
     let mut doomed = judge(&link, now, &mut events, &kept).await?;
-    let until = doomed.until;
     if !doomed.is_empty() {
         events.retain(|event| doomed.names(event));
         // Somebody may be sending something of it again right now. Whoever comes after this finds nothing.
         hold(&link, &mut events).await?;
+        let until = doomed.until;
         doomed = judge(&link, now, &mut events, &kept).await?;
+        doomed.note(until);
     }
+    let until = doomed.until;
     let payloads: Vec<Id> = doomed.payloads.iter().copied().collect();
     let payloads = remove_payloads(&link, now, &payloads).await?;
     let attempts: Vec<Id> = doomed.attempts.iter().copied().collect();
@@ -234,6 +237,14 @@ pub(super) async fn act(
 }
 
 impl Doomed {
+    /// Something of the rest can go then.
+    fn note(&mut self, at: Option<Timestamp>) {
+        let Some(at) = at else {
+            return;
+        };
+        self.until = Some(self.until.map_or(at, |until| until.min(at)));
+    }
+
     fn is_empty(&self) -> bool {
         self.events.is_empty() && self.payloads.is_empty() && self.attempts.is_empty()
     }
@@ -268,7 +279,7 @@ async fn judge(
         if is_over(event.created_at, shortest, now) {
             worth.push(event.id);
         } else {
-            doomed.until.at_most(event.created_at.after(shortest));
+            doomed.note(Some(event.created_at.after(shortest)));
         }
     }
     name_added(link, events, &worth).await?;
@@ -300,16 +311,18 @@ fn judge_one(
         doomed.events.insert(event.id);
         return;
     }
+    // What begins anew, on any node, ends after now, and its attempts go so long after that. So does what waits.
+    doomed.note(Some(now.after(kept.attempts)));
     match last_end {
-        None => doomed.until = Until::Unknown,
-        Some(end) => doomed.until.at_most(end.after(kept.deliveries)),
+        None => doomed.note(Some(now.after(kept.shortest()))),
+        Some(end) => doomed.note(Some(end.after(kept.deliveries))),
     }
     match last_end {
         Some(_) if event.payload_gone => {}
         Some(end) if is_over(end, kept.payloads, now) => {
             doomed.payloads.insert(event.id);
         }
-        Some(end) => doomed.until.at_most(end.after(kept.payloads)),
+        Some(end) => doomed.note(Some(end.after(kept.payloads))),
         None => {}
     }
     for (id, end) in found().filter(|(_, end)| end.has_attempts) {
@@ -317,7 +330,7 @@ fn judge_one(
             Some(ended) if is_over(ended, kept.attempts, now) => {
                 doomed.attempts.insert(id);
             }
-            Some(ended) => doomed.until.at_most(ended.after(kept.attempts)),
+            Some(ended) => doomed.note(Some(ended.after(kept.attempts))),
             None => {}
         }
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::{Span, Timestamp};
 
-use super::columns::{Id, ms};
+use super::columns::{Id, most, ms};
 use super::events::read_list;
 use super::fault::{Fault, Verdict};
 use super::link::Link;
@@ -22,8 +22,9 @@ use super::partitions::{Day, PARTITIONED};
 use super::scene::Scene;
 use super::schema::lock;
 use super::tidy::kept_by_tenant;
+use super::tidy_almanac::{Almanac, Task};
 use super::tidy_rows::{remember, remove_deliveries};
-use super::tidy_strolls::Strolls;
+use super::tidy_strolls::stroll;
 use crate::retention::is_over;
 use crate::{Kept, Retention, Tidied};
 
@@ -41,9 +42,8 @@ const EMPTY_AT_ONCE: usize = 8;
 /// How long before midnight an event can have been accepted whose deliveries are of the next day: their
 /// ids follow its own at once.
 const OVER_MIDNIGHT: Span = Span::from_secs(60);
-
-/// How long a day that could go is held up by what waits, or ended late, before the rest of it goes row by row.
-const HELD_UP: Span = Span::from_days(1);
+/// How many tenants of a day are read at once.
+const TENANTS_AT_ONCE: usize = 1_000;
 
 /// What a step did with a large day.
 pub(super) struct Step {
@@ -89,13 +89,11 @@ fn day_named(name: &str) -> Option<Day> {
     begins.parse().ok().map(Day::at)
 }
 
-/// The first large day with ids above this one.
-pub(super) async fn next_large(scene: &Scene, above: u128) -> Result<Option<Day>, Fault> {
-    let days = days(&scene.link).await?;
-    let large = days.into_iter().find(|(day, bytes)| {
-        *bytes >= scene.large_day_bytes && day.next().first_id() > above.saturating_add(1)
-    });
-    Ok(large.map(|(day, _)| day))
+/// The large days, the oldest first.
+pub(super) async fn large_days(scene: &Scene) -> Result<Vec<Day>, Fault> {
+    let days = days(&scene.link).await?.into_iter();
+    let large = days.filter(|(_, bytes)| *bytes >= scene.large_day_bytes);
+    Ok(large.map(|(day, _)| day).collect())
 }
 
 /// Brings a large day closer to its end: drops it, or what of it is old enough for everybody, if its time has come; else
@@ -105,52 +103,67 @@ pub(super) async fn step(
     now: Timestamp,
     retention: &Retention,
     day: Day,
-    strolls: &mut Strolls,
+    almanac: &mut Almanac,
 ) -> Result<Step, Fault> {
     let link = scene.link.clone();
     // Small indexes over large tables tell which pages can hold what is looked for; nobody should read the
     // others.
     link.batch("SET LOCAL enable_seqscan = off").await?;
-    let tenants = tenants_of(&link, retention, day).await?;
-    let longest = longest(tenants.values());
-    if has_ended(&link, now, day, longest.deliveries).await? {
-        if forget_keys(&link, day).await? {
-            return Ok(Step::on(Tidied::default()));
+    loop {
+        match almanac.next(day, now) {
+            Task::Survey { above } => {
+                let (found, above) = survey(&link, retention, day, above).await?;
+                almanac.surveyed(day, found, above);
+                if above.is_some() {
+                    return Ok(Step::on(Tidied::default()));
+                }
+            }
+            Task::Drop { longest } => {
+                let keep = longest.deliveries;
+                if !has_ended(&link, now, day, keep).await? {
+                    continue;
+                }
+                if forget_keys(&link, day).await? {
+                    almanac.try_again(day);
+                    return Ok(Step::on(Tidied::default()));
+                }
+                if let Some(events) = alone(&link, day, drop_large(scene, now, day, keep)).await? {
+                    almanac.forget_day(day);
+                    let tidied = Tidied {
+                        events,
+                        ..Tidied::default()
+                    };
+                    return Ok(Step { tidied, over: true });
+                }
+            }
+            Task::DropAttempts { longest } => {
+                let keep = longest.attempts;
+                if has_ended(&link, now, day, keep).await?
+                    && !is_bare(&link, day).await?
+                    && let Some(attempts) =
+                        alone(&link, day, drop_attempts(&link, now, day, keep)).await?
+                {
+                    return Ok(Step::on(Tidied {
+                        attempts,
+                        ..Tidied::default()
+                    }));
+                }
+            }
+            Task::Walk(walk) => {
+                let (tidied, walked) = stroll(scene, now, retention, day, walk).await?;
+                almanac.walked(day, now, walk, walked);
+                if walked.last.is_some() {
+                    return Ok(Step::on(tidied));
+                }
+            }
+            Task::Rest => {
+                return Ok(Step {
+                    tidied: Tidied::default(),
+                    over: true,
+                });
+            }
         }
-        let dropped = alone(&link, day, drop_large(scene, now, day, longest.deliveries)).await?;
-        if let Some(events) = dropped {
-            strolls.forget(day);
-            return Ok(Step {
-                tidied: Tidied {
-                    events,
-                    ..Tidied::default()
-                },
-                over: true,
-            });
-        }
-    } else if longest.attempts < longest.deliveries
-        && has_ended(&link, now, day, longest.attempts).await?
-        && !is_bare(&link, day).await?
-        && let Some(attempts) =
-            alone(&link, day, drop_attempts(&link, now, day, longest.attempts)).await?
-    {
-        return Ok(Step::on(Tidied {
-            attempts,
-            ..Tidied::default()
-        }));
     }
-    let could_go = day.next().begins().after(longest.deliveries);
-    let whole = (!is_over(could_go, HELD_UP, now)).then_some(longest);
-    let tidied = strolls
-        .step(scene, now, retention.step, day, &tenants, whole)
-        .await?;
-    Ok(match tidied {
-        Some(tidied) => Step::on(tidied),
-        None => Step {
-            tidied: Tidied::default(),
-            over: true,
-        },
-    })
 }
 
 /// Does something for which others have to stand aside; nothing if somebody is in the way for long.
@@ -185,47 +198,43 @@ async fn alone<T>(
     }
 }
 
-/// The tenants that have something in a day, and how long each keeps it.
-async fn tenants_of(
+/// The next tenants that have something in a day, how long each keeps it, and where to read on if there may be more.
+async fn survey(
     link: &Link,
     retention: &Retention,
     day: Day,
-) -> Result<BTreeMap<i64, Kept>, Fault> {
-    let mut tenants = Vec::new();
+    above: i64,
+) -> Result<(Vec<(i64, Kept)>, Option<i64>), Fault> {
+    let mut tenants: Vec<i64> = Vec::new();
+    let mut up_to = None;
     for table in ["events", "ended"] {
         // From one tenant to the next, however many rows each has.
         let name = day.partition(table);
         let rows = link
             .query(
                 &format!(
-                    "WITH RECURSIVE t AS ((SELECT tenant_no FROM {name} ORDER BY tenant_no LIMIT 1) \
+                    "WITH RECURSIVE t AS ((SELECT tenant_no FROM {name} WHERE tenant_no > $1 \
+                     ORDER BY tenant_no LIMIT 1) \
                      UNION ALL SELECT (SELECT tenant_no FROM {name} WHERE tenant_no > t.tenant_no \
                      ORDER BY tenant_no LIMIT 1) FROM t WHERE t.tenant_no IS NOT NULL) \
-                     SELECT tenant_no FROM t WHERE tenant_no IS NOT NULL"
+                     SELECT tenant_no FROM t WHERE tenant_no IS NOT NULL LIMIT $2"
                 ),
-                &[],
+                &[&above, &most(TENANTS_AT_ONCE)],
             )
             .await?;
-        tenants.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+        let found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        if found.len() == TENANTS_AT_ONCE {
+            up_to = [up_to, found.last().copied()].into_iter().flatten().min();
+        }
+        tenants.extend(found);
     }
+    // Beyond the last of the one table there may be others of the other.
+    tenants.retain(|no| up_to.is_none_or(|up_to| *no <= up_to));
     tenants.sort_unstable();
     tenants.dedup();
     let kept = kept_by_tenant(link, &tenants, retention).await?;
-    Ok(kept.into_iter().collect())
-}
-
-/// How long the most patient tenant keeps each.
-fn longest<'a>(kept: impl Iterator<Item = &'a Kept>) -> Kept {
-    let none = Kept {
-        deliveries: Span::ZERO,
-        payloads: Span::ZERO,
-        attempts: Span::ZERO,
-    };
-    kept.fold(none, |longest, kept| Kept {
-        deliveries: longest.deliveries.max(kept.deliveries),
-        payloads: longest.payloads.max(kept.payloads),
-        attempts: longest.attempts.max(kept.attempts),
-    })
+    let found = tenants.iter().map(|no| (*no, kept[no])).collect();
+    Ok((found, up_to))
 }
 
 /// Whether everything in a day has ended so long ago.

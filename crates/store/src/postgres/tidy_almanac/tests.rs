@@ -1,0 +1,326 @@
+//! How often what is known is asked for, and that nothing goes too early by it.
+
+use super::*;
+
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+const STEP: usize = 100;
+
+fn kept(deliveries: u64, payloads: u64, attempts: u64) -> Kept {
+    Kept {
+        deliveries: Span::from_days(deliveries),
+        payloads: Span::from_days(payloads),
+        attempts: Span::from_days(attempts),
+    }
+}
+
+#[test]
+fn what_everybody_keeps_as_long_goes_with_its_day() {
+    let whole = Some(kept(30, 30, 7));
+    let patient = early(kept(30, 30, 7), whole);
+    assert_eq!(patient.shortest(), WITH_ITS_DAY);
+    let empties = early(kept(30, 2, 7), whole);
+    assert_eq!(empties.payloads, Span::from_days(2));
+    assert_eq!(empties.shortest(), Span::from_days(2));
+    let hasty = early(kept(3, 3, 1), whole);
+    assert_eq!(hasty, kept(3, 3, 1));
+    // A day that is held up keeps nobody's.
+    assert_eq!(early(kept(30, 30, 7), None), kept(30, 30, 7));
+}
+
+/// An event, all of which ended when it came.
+struct Event {
+    tenant: i64,
+    at: Timestamp,
+    emptied: bool,
+}
+
+/// What is done as the almanac says.
+#[derive(Default)]
+struct World {
+    almanac: Almanac,
+    days: Vec<Day>,
+    kept: BTreeMap<i64, Kept>,
+    events: BTreeMap<Id, Event>,
+    /// Tenants and events that were read, and questions that were asked.
+    read: usize,
+    asked: usize,
+    /// Events that were read though nothing of them goes before its day.
+    strangers: usize,
+    /// Events that went, or were emptied.
+    gone: usize,
+    emptied: usize,
+}
+
+impl World {
+    /// So many days, on each of which every tenant has so many events.
+    fn new(days: u64, each: u64, kept: &[Kept]) -> World {
+        let mut world = World::default();
+        for (place, kept) in kept.iter().enumerate() {
+            world.kept.insert(place as i64 + 1, *kept);
+        }
+        let mut number = 0;
+        for day in 0..days {
+            world.days.push(Day::at(Timestamp(day * DAY)));
+            for n in 0..each {
+                for tenant in world.kept.keys() {
+                    number += 1;
+                    let at = Timestamp(day * DAY + n * (DAY / each));
+                    let event = Event {
+                        tenant: *tenant,
+                        at,
+                        emptied: false,
+                    };
+                    let id = Id((u128::from(at.0) << 80) + number);
+                    world.events.insert(id, event);
+                }
+            }
+        }
+        world
+    }
+
+    fn of_day(&self, day: Day) -> impl Iterator<Item = (&Id, &Event)> {
+        self.events
+            .range(Id(day.first_id())..Id(day.next().first_id()))
+    }
+
+    /// A round, every so often from one time to another.
+    fn rounds(&mut self, from: u64, to: u64, every: u64) {
+        for now in (from..to).step_by(every as usize).map(Timestamp) {
+            for day in self.days.clone() {
+                if day.begins() <= now && !self.almanac.rests(day, now) {
+                    self.turn(day, now);
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, day: Day, now: Timestamp) {
+        loop {
+            self.asked += 1;
+            match self.almanac.next(day, now) {
+                Task::Survey { above } => {
+                    let tenants = self.of_day(day).filter(|(_, it)| it.at <= now);
+                    let mut tenants: Vec<i64> = tenants.map(|(_, it)| it.tenant).collect();
+                    tenants.sort_unstable();
+                    tenants.dedup();
+                    tenants.retain(|no| *no > above);
+                    let more = tenants.len() > STEP;
+                    tenants.truncate(STEP);
+                    self.read += tenants.len();
+                    let above = tenants.last().copied().filter(|_| more);
+                    let found = tenants.iter().map(|no| (*no, self.kept[no])).collect();
+                    self.almanac.surveyed(day, found, above);
+                }
+                Task::Drop { longest } => {
+                    let own = |it: &Event| self.kept[&it.tenant].deliveries;
+                    let over = |it: &Event| is_over(it.at, own(it), now);
+                    assert!(self.of_day(day).all(|(_, it)| over(it)), "too early");
+                    assert!(
+                        self.kept
+                            .values()
+                            .all(|it| longest.deliveries >= it.deliveries)
+                    );
+                    let gone: Vec<Id> = self.of_day(day).map(|(id, _)| *id).collect();
+                    self.gone += gone.len();
+                    for id in &gone {
+                        self.events.remove(id);
+                    }
+                    self.days.retain(|it| *it != day);
+                    return self.almanac.forget_day(day);
+                }
+                Task::DropAttempts { .. } => {}
+                Task::Walk(walk) => {
+                    let walked = self.walk(day, now, walk);
+                    self.almanac.walked(day, now, walk, walked);
+                }
+                Task::Rest => return,
+            }
+        }
+    }
+
+    fn walk(&mut self, day: Day, now: Timestamp, walk: Walk) -> Walked {
+        let mine = |it: &Event| match walk.whose {
+            Whose::Everybody => true,
+            Whose::Tenant(no) => it.tenant == no,
+        };
+        let there = self
+            .events
+            .range(Id(walk.above.0 + 1)..Id(day.next().first_id()));
+        let there = there.filter(|(_, it)| it.at <= now && mine(it));
+        let looked_at: Vec<Id> = there.map(|(id, _)| *id).take(STEP).collect();
+        self.read += looked_at.len();
+        let mut until = None::<Timestamp>;
+        for id in &looked_at {
+            let event = self.events.get_mut(id).expect("it is there");
+            let kept = early(self.kept[&event.tenant], walk.whole);
+            self.strangers += usize::from(kept.shortest() == WITH_ITS_DAY);
+            if is_over(event.at, kept.deliveries, now) {
+                self.events.remove(id);
+                self.gone += 1;
+                continue;
+            }
+            if !event.emptied && is_over(event.at, kept.payloads, now) {
+                event.emptied = true;
+                self.emptied += 1;
+            }
+            let mut next = event.at.after(kept.deliveries);
+            if !event.emptied {
+                next = next.min(event.at.after(kept.payloads));
+            }
+            until = Some(until.map_or(next, |until| until.min(next)));
+        }
+        let settled = Timestamp(now.0.saturating_sub(SETTLED.as_millis()));
+        let is_settled = |id: &&Id| self.events.get(*id).is_none_or(|it| it.at < settled);
+        Walked {
+            last: looked_at.last().copied(),
+            settled: looked_at.iter().rev().find(is_settled).copied(),
+            more: looked_at.len() == STEP,
+            until,
+        }
+    }
+}
+
+/// How many events are on a day of [`the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days`].
+const A_DAY: u64 = 9_600;
+
+#[test]
+fn the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days() {
+    for (tenants, days) in [(1, 2), (20, 2), (20, 8), (400, 2), (400, 8)] {
+        // Half of them keep everything for longer than the others; everybody empties events before they go.
+        let kept: Vec<Kept> = (0..tenants)
+            .map(|no| {
+                if no % 2 == 0 {
+                    kept(9, 2, 9)
+                } else {
+                    kept(4, 1, 4)
+                }
+            })
+            .collect();
+        let mut world = World::new(days, A_DAY / tenants, &kept);
+        let all = world.events.len();
+        world.rounds(0, (days + 12) * DAY, HOUR / 6);
+        assert_eq!((world.gone, world.emptied), (all, all), "in the end");
+        let done = world.gone + world.emptied;
+        let (read, asked) = (world.read, world.asked);
+        assert!(
+            read <= 6 * done,
+            "{tenants}, {days}: {read} read for {done}"
+        );
+        // A question is asked about a hundred events, or every ten minutes.
+        let looks = done / STEP + 144 * 9 * days as usize;
+        assert!(
+            asked <= 2 * looks,
+            "{tenants}, {days}: {asked} asked, {looks}"
+        );
+    }
+}
+
+#[test]
+fn where_nothing_can_go_nothing_is_asked() {
+    let mut world = World::new(20, 2, &[kept(90, 90, 90); 100]);
+    world.rounds(30 * DAY, 30 * DAY + HOUR, HOUR);
+    let (asked, read) = (world.asked, world.read);
+    assert_eq!(read, 20 * 100, "each day is surveyed once");
+    world.rounds(30 * DAY + HOUR, 89 * DAY, HOUR);
+    assert_eq!((world.asked, world.read), (asked, read));
+    world.rounds(89 * DAY, 120 * DAY, HOUR);
+    assert_eq!(world.gone, 20 * 100 * 2);
+    assert_eq!(world.read, 2 * read, "and once more before it goes");
+}
+
+#[test]
+fn a_few_who_keep_less_are_found_by_themselves() {
+    let mut tenants = vec![kept(90, 90, 90); 200];
+    tenants[70] = kept(3, 3, 3);
+    tenants[90] = kept(3, 1, 3);
+    let mut world = World::new(1, 96, &tenants);
+    world.rounds(2 * DAY, 9 * DAY, HOUR / 6);
+    assert_eq!((world.gone, world.emptied), (2 * 96, 96));
+    // Nobody else's are looked at, which are a hundred times as many.
+    assert_eq!(world.strangers, 0);
+}
+
+#[test]
+fn whose_mind_changes_is_heard_at_once() {
+    let mut world = World::new(1, 4, &[kept(5, 5, 5), kept(5, 5, 5)]);
+    world.rounds(DAY, 5 * DAY, HOUR);
+    assert_eq!((world.gone, world.emptied), (0, 0));
+    // Who keeps less does not wait until the day was to go.
+    world.kept.insert(2, kept(5, 1, 5));
+    world.almanac.minds_changed(&[kept(5, 1, 5)]);
+    world.rounds(5 * DAY, 5 * DAY + HOUR, HOUR);
+    assert_eq!(world.emptied, 4);
+    // Who keeps more keeps it, though it was about to go.
+    world.kept.insert(1, kept(8, 8, 8));
+    world.almanac.minds_changed(&[kept(8, 8, 8)]);
+    world.rounds(6 * DAY, 7 * DAY, HOUR);
+    assert_eq!(world.gone, 4, "only the other's went");
+    world.rounds(9 * DAY, 10 * DAY, HOUR);
+    assert_eq!(world.gone, 8);
+}
+
+#[test]
+fn minds_that_change_all_the_time_keep_nothing_from_going() {
+    let mut world = World::new(1, 4, &[kept(5, 1, 5); 350]);
+    let day = world.days[0];
+    for hour in 24..60 {
+        let now = Timestamp(hour * HOUR);
+        for _ in 0..60 {
+            world.almanac.minds_changed(&[kept(5, 1, 5)]);
+            world.asked += 1;
+            match world.almanac.next(day, now) {
+                Task::Survey { above } => {
+                    let tenants: Vec<i64> = (above + 1..=350).take(STEP).collect();
+                    let found = tenants.iter().map(|no| (*no, world.kept[no])).collect();
+                    let above = tenants.last().copied().filter(|last| *last < 350);
+                    world.almanac.surveyed(day, found, above);
+                }
+                Task::Walk(walk) => {
+                    let walked = world.walk(day, now, walk);
+                    world.almanac.walked(day, now, walk, walked);
+                }
+                Task::Drop { .. } | Task::DropAttempts { .. } | Task::Rest => {}
+            }
+        }
+    }
+    assert_eq!(world.emptied, 4 * 350);
+}
+
+#[test]
+fn no_more_than_so_much_is_remembered() {
+    let mut almanac = Almanac::default();
+    let now = Timestamp(1_000 * DAY);
+    for day in (0..30).map(|day| Day::at(Timestamp(day * DAY))) {
+        assert_eq!(almanac.next(day, now), Task::Survey { above: 0 });
+        let found = (1..=20).map(|no| (no, kept(if no < 10 { 5_000 } else { 9_000 }, 1, 1)));
+        almanac.surveyed(day, found.collect(), None);
+        for step in 0..9_000_u64 {
+            let Task::Walk(walk) = almanac.next(day, now) else {
+                continue;
+            };
+            let last = Some(Id(walk.above.0 + 1));
+            let walked = Walked {
+                last,
+                settled: last,
+                more: true,
+                until: Some(now.after(Span::from_hours(step))),
+            };
+            almanac.walked(day, now, walk, walked);
+        }
+        assert!(almanac.remembered() <= MAX_REMEMBERED);
+    }
+}
+
+#[test]
+fn a_day_that_somebody_has_just_decided_to_keep_does_not_go() {
+    let (day, now) = (Day::at(Timestamp(0)), Timestamp(7 * DAY));
+    for minds in [kept(5, 5, 5), kept(8, 8, 8)] {
+        let mut almanac = Almanac::default();
+        assert_eq!(almanac.next(day, now), Task::Survey { above: 0 });
+        almanac.surveyed(day, vec![(1, kept(5, 5, 5))], None);
+        almanac.minds_changed(&[minds]);
+        let goes = matches!(almanac.next(day, now), Task::Drop { .. });
+        assert_eq!(goes, minds == kept(5, 5, 5));
+    }
+}

@@ -1,0 +1,100 @@
+//! Hearing when somebody keeps their things for another time than before.
+//!
+//! What is known of large days holds as long as nobody's mind changes. Changes of tenants are numbered, so one look says
+//! whose did since the last; a tenant that was only just made has nothing yet that anything is known of.
+
+use std::collections::BTreeMap;
+
+use super::changelog::{MAX_CHANGES, TENANT};
+use super::columns::from_json;
+use super::fault::Fault;
+use super::link::Link;
+use super::tidy::Progress;
+use crate::{Kept, Limits, Retention};
+
+/// If more changed than this, nothing of what was known is relied upon.
+const MAX_HEARD: i64 = 1_000;
+
+/// How far changes have been heard.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    last: Option<i64>,
+    /// What the server says, for whoever says nothing.
+    retention: Option<Retention>,
+}
+
+impl Heard {
+    /// Whether the server keeps things as it did before.
+    fn is_kept_as(&mut self, retention: &Retention) -> bool {
+        let now = Retention {
+            step: 0,
+            ..retention.clone()
+        };
+        let same = self.retention.as_ref() == Some(&now);
+        self.retention = Some(now);
+        same
+    }
+}
+
+/// Hears whose minds have changed since the last step, and what follows for what is known.
+pub(super) async fn hear(
+    link: &Link,
+    retention: &Retention,
+    progress: &mut Progress,
+) -> Result<(), Fault> {
+    let since = progress.heard.last.unwrap_or(i64::MAX);
+    let rows = link
+        .query(
+            "SELECT d.last_change, c.id FROM directory d LEFT JOIN LATERAL (SELECT id FROM changes \
+             WHERE no > $1 AND kind = $2 LIMIT $3) c ON true",
+            &[&since, &TENANT, &MAX_HEARD],
+        )
+        .await?;
+    let last: Option<i64> = rows.first().map(|row| row.get(0));
+    progress.heard.last = last;
+    let same = progress.heard.is_kept_as(retention);
+    let missed = last.is_none_or(|last| last < since || last - since > MAX_CHANGES);
+    if !same || missed || rows.len() as i64 >= MAX_HEARD {
+        progress.almanac.forget();
+        return Ok(());
+    }
+    let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
+    for tenant in rows.iter().filter_map(|row| row.get::<_, Option<&str>>(1)) {
+        *changed.entry(tenant).or_default() += 1;
+    }
+    if !changed.is_empty() {
+        let minds = minds_of(link, retention, &changed).await?;
+        progress.almanac.minds_changed(&minds);
+    }
+    Ok(())
+}
+
+/// How long those who were changed, so often, keep their things now. What is left of a deleted one is kept as the server
+/// says; of a tenant that is not found, or that was changed more than once, there may have been an earlier one.
+async fn minds_of(
+    link: &Link,
+    retention: &Retention,
+    changed: &BTreeMap<&str, usize>,
+) -> Result<Vec<Kept>, Fault> {
+    let tenants: Vec<&str> = changed.keys().copied().collect();
+    let rows = link
+        .query(
+            "SELECT id, limits, plan, revision FROM tenants WHERE id = ANY($1) AND NOT deleted",
+            &[&tenants],
+        )
+        .await?;
+    let mut minds = Vec::new();
+    let mut there = Vec::new();
+    for row in &rows {
+        there.push(row.get::<_, &str>(0));
+        if row.get::<_, i64>(3) > 0 {
+            let limits: Limits = from_json(row.get(1))?;
+            minds.push(retention.of(&limits, row.get(2)));
+        }
+    }
+    let deleted = |(tenant, times): (&&str, &usize)| *times > 1 || !there.contains(tenant);
+    if changed.iter().any(deleted) {
+        minds.push(retention.of_nobody());
+    }
+    Ok(minds)
+}
