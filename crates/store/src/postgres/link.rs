@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// No statement takes longer, but for those that say so.
 const STATEMENT_MS: u32 = 30_000;
 /// No statement waits longer for somebody else's lock.
-const LOCK_MS: u32 = 10_000;
+pub(super) const LOCK_MS: u32 = 10_000;
 /// No transaction of ours is forgotten for longer: what a frozen node has locked, others wait for.
 const IDLE_TRANSACTION_MS: u32 = 5_000;
 /// What a server that is there needs at most beside its own limit, to say that it was reached.

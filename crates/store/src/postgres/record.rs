@@ -346,9 +346,9 @@ pub(super) async fn retry(
     Ok(retried)
 }
 
-/// Whether what an event carried has been removed. It is not while something of it is found to be changed.
+/// Whether what an event carried has been removed. If not, it stays until the commit.
 async fn payload_gone(link: &Link, event: EventId) -> Result<bool, Fault> {
-    let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1";
+    let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1 FOR KEY SHARE";
     let row = link.query_opt(sql, &[&Id(event.0)]).await?;
     Ok(row.is_some_and(|row| row.get(0)))
 }

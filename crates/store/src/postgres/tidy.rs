@@ -24,6 +24,11 @@ use super::{alerts, audit, buckets, passes, tidy_days, tidy_minds};
 use crate::retention::is_over;
 use crate::{Kept, Limits, Retention, Tidied};
 
+/// A step looks at no more deliveries than so many times its events, so that it is short where events go to many.
+const DELIVERIES_PER_EVENT: usize = 4;
+/// How many replays are looked at in one round.
+const REPLAYS_AT_ONCE: usize = 500;
+
 /// How far tidying is.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
@@ -35,6 +40,10 @@ pub(super) struct Progress {
     pub(super) almanac: Almanac,
     /// What the server says of how long things are kept, and how far what tenants say has been heard.
     pub(super) heard: Heard,
+    /// The last replay that was looked at; nothing if that was the last there is.
+    replays_up_to: Option<Id>,
+    /// When empty days were last looked for.
+    pub(super) emptied_at: Option<Timestamp>,
 }
 
 /// An event that a step looks at.
@@ -75,7 +84,7 @@ async fn step_on(
         progress.almanac.keep_only(&large);
         progress.large = Some(large);
     }
-    tidy_minds::hear(&scene.link, retention, progress).await?;
+    tidy_minds::hear(&scene.link, now, retention, progress).await?;
     let (above, large) = progress.pass_over(now);
     if let Some(day) = large.filter(|day| day.first_id() <= above.saturating_add(1)) {
         let almanac = &mut progress.almanac;
@@ -89,16 +98,16 @@ async fn step_on(
         });
     }
     let below = large.map_or(u128::MAX, Day::first_id);
-    let looked_at = look_at(&scene.link, above, below, retention.step).await?;
+    let (looked_at, more) = look_at(&scene.link, above, below, retention.step).await?;
     let last = looked_at.last().map(|event| event.id);
     let up_to = last
-        .filter(|_| looked_at.len() == retention.step)
+        .filter(|_| more)
         .or(large.map(|day| Id(day.first_id() - 1)));
     let kept = kept_of_events(&scene.link, &looked_at, retention).await?;
     let (tidied, _) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
     if up_to.is_none() {
-        remove_replays(scene, now, retention).await?;
-        tidy_days::drop_empty(scene, now).await?;
+        remove_replays(scene, now, retention, progress).await?;
+        progress.emptied_at = tidy_days::drop_empty(scene, now, progress.emptied_at).await?;
     }
     progress.up_to = up_to;
     Ok(Tidied {
@@ -151,12 +160,32 @@ pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
     }
 }
 
-async fn look_at(link: &Link, above: u128, below: u128, count: usize) -> Result<Vec<Old>, Fault> {
+/// As many events as a step looks at, and whether there may be more.
+pub(super) fn a_step(rows: &[tokio_postgres::Row], count: usize) -> (Vec<Old>, bool) {
+    let mut deliveries = 0;
+    let mut events: Vec<Old> = Vec::with_capacity(rows.len());
+    for event in rows.iter().map(read_old) {
+        deliveries += event.deliveries.len();
+        events.push(event);
+        if deliveries >= count.saturating_mul(DELIVERIES_PER_EVENT) {
+            return (events, true);
+        }
+    }
+    let more = events.len() == count;
+    (events, more)
+}
+
+async fn look_at(
+    link: &Link,
+    above: u128,
+    below: u128,
+    count: usize,
+) -> Result<(Vec<Old>, bool), Fault> {
     let sql = format!("SELECT {OLD} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
     let rows = link
         .query(&sql, &[&Id(above), &Id(below), &most(count)])
         .await?;
-    Ok(rows.iter().map(read_old).collect())
+    Ok(a_step(&rows, count))
 }
 
 /// How long things of some tenants are kept. What is left of a deleted one takes the server's default.
@@ -211,14 +240,16 @@ pub(super) async fn act(
     kept: impl Fn(&Old) -> Kept,
 ) -> Result<(Tidied, Option<Timestamp>), Fault> {
     let link = scene.link.clone();
-    let mut doomed = judge(&link, now, &mut events, &kept).await?;
+    let (mut doomed, _) = judge(&link, now, &mut events, &kept).await?;
     if !doomed.is_empty() {
         events.retain(|event| doomed.names(event));
         // Somebody may be sending something of it again right now. Whoever comes after this finds nothing.
-        hold(&link, &mut events).await?;
-        let until = doomed.until;
-        doomed = judge(&link, now, &mut events, &kept).await?;
-        doomed.note(until);
+        let deliveries = doomed.deliveries(&events);
+        let held = hold(&link, &mut events, deliveries).await?;
+        let (again, ends) = judge(&link, now, &mut events, &kept).await?;
+        doomed = doomed.confirm(now, again, &events, |id| {
+            held.contains(&id) || ends.get(&id).is_none_or(|end| end.at.is_none())
+        });
     }
     let until = doomed.until;
     let payloads: Vec<Id> = doomed.payloads.iter().copied().collect();
@@ -249,6 +280,41 @@ impl Doomed {
         self.events.is_empty() && self.payloads.is_empty() && self.attempts.is_empty()
     }
 
+    /// The deliveries of which something goes. Where only what its event carries does, it is enough to hold that.
+    fn deliveries(&self, events: &[Old]) -> Option<Among> {
+        let go = |event: &&Old| self.events.contains(&event.id);
+        let gone = events.iter().filter(go).flat_map(|event| &event.deliveries);
+        Among::these(gone.chain(&self.attempts).copied().collect())
+    }
+
+    /// What is still to be done when it is judged again, where nobody else can change it any more. The rest is looked at
+    /// again.
+    fn confirm(
+        mut self,
+        now: Timestamp,
+        again: Doomed,
+        events: &[Old],
+        is_held: impl Fn(Id) -> bool,
+    ) -> Doomed {
+        let before = (self.events.len(), self.payloads.len(), self.attempts.len());
+        let mut held = FxHashSet::default();
+        for event in events {
+            if event.deliveries.iter().all(|id| is_held(*id)) {
+                held.insert(event.id);
+            }
+        }
+        self.events
+            .retain(|id| again.events.contains(id) && held.contains(id));
+        self.payloads.retain(|id| again.payloads.contains(id));
+        self.attempts
+            .retain(|id| again.attempts.contains(id) && is_held(*id));
+        if before != (self.events.len(), self.payloads.len(), self.attempts.len()) {
+            self.note(Some(now));
+        }
+        self.note(again.until);
+        self
+    }
+
     /// Whether something is to be done with an event.
     fn names(&self, event: &Old) -> bool {
         self.events.contains(&event.id)
@@ -271,7 +337,7 @@ async fn judge(
     now: Timestamp,
     events: &mut [Old],
     kept: impl Fn(&Old) -> Kept,
-) -> Result<Doomed, Fault> {
+) -> Result<(Doomed, FxHashMap<Id, End>), Fault> {
     let mut doomed = Doomed::default();
     let mut worth = Vec::new();
     for event in events.iter() {
@@ -288,7 +354,7 @@ async fn judge(
     for event in events.iter().filter(worth) {
         judge_one(now, event, kept(event), &ends, &mut doomed);
     }
-    Ok(doomed)
+    Ok((doomed, ends))
 }
 
 fn judge_one(
@@ -363,23 +429,31 @@ async fn ends<'a>(
     Ok(ends.collect())
 }
 
-/// Removes replays that ended long enough ago. People begin them, so they are few, and their lists went
-/// when they ended.
-async fn remove_replays(scene: &Scene, now: Timestamp, retention: &Retention) -> Result<(), Fault> {
+/// Removes replays that ended long enough ago, a few in each round. Their lists went when they ended.
+async fn remove_replays(
+    scene: &Scene,
+    now: Timestamp,
+    retention: &Retention,
+    progress: &mut Progress,
+) -> Result<(), Fault> {
     let link = &scene.link;
+    let above = progress.replays_up_to.unwrap_or(Id(0));
     let rows = link
         .query(
-            "SELECT id, tenant_no, finished_at FROM replays WHERE finished_at IS NOT NULL",
-            &[],
+            "SELECT id, tenant_no, finished_at FROM replays WHERE id > $1 ORDER BY id LIMIT $2",
+            &[&above, &most(REPLAYS_AT_ONCE)],
         )
         .await?;
+    let last: Option<Id> = rows.last().map(|row| row.get(0));
+    progress.replays_up_to = last.filter(|_| rows.len() == REPLAYS_AT_ONCE);
     let mut tenants: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
     tenants.sort_unstable();
     tenants.dedup();
     let kept = kept_by_tenant(link, &tenants, retention).await?;
     let old = rows.iter().filter(|row| {
         let kept = kept[&row.get::<_, i64>(1)];
-        is_over(at(row.get(2)), kept.deliveries, now)
+        let ended_at = row.get::<_, Option<i64>>(2).map(at);
+        ended_at.is_some_and(|ended_at| is_over(ended_at, kept.deliveries, now))
     });
     let old: Vec<Id> = old.map(|row| row.get(0)).collect();
     if let Some(last) = old.iter().max() {

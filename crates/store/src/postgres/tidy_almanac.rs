@@ -433,7 +433,7 @@ fn longest(one: Kept, other: &Kept) -> Kept {
 }
 
 fn before(day: Day) -> Id {
-    Id(day.first_id() - 1)
+    Id(day.first_id().saturating_sub(1))
 }
 
 /// What a tenant keeps for a shorter time than what goes as a whole.

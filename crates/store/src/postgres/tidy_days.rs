@@ -17,13 +17,13 @@ use posthaste_core::time::{Span, Timestamp};
 use super::columns::{Id, most, ms};
 use super::events::read_list;
 use super::fault::{Fault, Verdict};
-use super::link::Link;
+use super::link::{LOCK_MS, Link};
 use super::partitions::{Day, PARTITIONED};
 use super::scene::Scene;
 use super::schema::lock;
 use super::tidy::kept_by_tenant;
 use super::tidy_almanac::{Almanac, Task};
-use super::tidy_rows::{remember, remove_deliveries};
+use super::tidy_rows::{Among, hold_ended, remember, remove_deliveries};
 use super::tidy_strolls::stroll;
 use crate::retention::is_over;
 use crate::{Kept, Retention, Tidied};
@@ -31,12 +31,16 @@ use crate::{Kept, Retention, Tidied};
 /// How long dropping waits for those who read. Everybody else waits behind it, so not even for as long as
 /// the server takes to look for a deadlock.
 const DROP_LOCK_MS: u32 = 250;
+/// How many deliveries that were added later go with their day, or in one step before it.
+const ADDED_AT_ONCE: usize = 1_000;
 /// How many idempotency keys go in one step.
 const KEYS_AT_ONCE: i64 = 20_000;
 /// So many events are counted one by one.
 const COUNTED: i64 = 100_000;
 /// An empty day is kept for so long, so that nobody drops what somebody is about to fill.
 const EMPTY_FOR: Span = Span::from_days(3);
+/// How often empty days are looked for.
+const EMPTY_EVERY: Span = Span::from_hours(1);
 /// How many empty days go in one step.
 const EMPTY_AT_ONCE: usize = 8;
 /// How long before midnight an event can have been accepted whose deliveries are of the next day: their
@@ -65,7 +69,8 @@ impl Step {
 async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
     let rows = link
         .query(
-            "SELECT c.relname::text, pg_relation_size(c.oid) \
+            // One that another node drops right now has no size any more.
+            "SELECT c.relname::text, coalesce(pg_relation_size(c.oid), 0) \
              + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0) FROM pg_inherits i \
              JOIN pg_class c ON c.oid = i.inhrelid \
              WHERE i.inhparent = ANY(ARRAY['events'::regclass, 'ended'::regclass])",
@@ -123,9 +128,13 @@ pub(super) async fn step(
                 if !has_ended(&link, now, day, keep).await? {
                     continue;
                 }
-                if forget_keys(&link, day).await? {
-                    almanac.try_again(day);
-                    return Ok(Step::on(Tidied::default()));
+                match forget_added(scene, now, day, keep).await? {
+                    Added::Few if !forget_keys(&link, day).await? => {}
+                    Added::Held => continue,
+                    Added::Few | Added::Went => {
+                        almanac.try_again(day);
+                        return Ok(Step::on(Tidied::default()));
+                    }
                 }
                 if let Some(events) = alone(&link, day, drop_large(scene, now, day, keep)).await? {
                     almanac.forget_day(day);
@@ -178,7 +187,8 @@ async fn alone<T>(
     .await?;
     match act.await {
         Ok(Some(done)) => {
-            link.batch("SET LOCAL lock_timeout = DEFAULT").await?;
+            link.batch(&format!("SET LOCAL lock_timeout = {LOCK_MS}"))
+                .await?;
             Ok(Some(done))
         }
         Ok(None) => {
@@ -307,6 +317,76 @@ async fn forget_keys(link: &Link, day: Day) -> Result<bool, Fault> {
         )
         .await?;
     Ok(gone > 0)
+}
+
+/// What became of deliveries that were added to a day's events later.
+enum Added {
+    /// They are so few that they go with the day.
+    Few,
+    /// Some went.
+    Went,
+    /// Some are not old enough, or in use.
+    Held,
+}
+
+/// Removes some of the deliveries that were added to a day's events later, if they are many: while the day itself goes
+/// everybody stands aside.
+async fn forget_added(
+    scene: &mut Scene,
+    now: Timestamp,
+    day: Day,
+    keep: Span,
+) -> Result<Added, Fault> {
+    let link = scene.link.clone();
+    let rows = link
+        .query(
+            "SELECT event_id, endpoint_no, delivery_id FROM added \
+             WHERE event_id >= $1 AND event_id < $2 LIMIT $3",
+            &[
+                &Id(day.first_id()),
+                &Id(day.next().first_id()),
+                &most(ADDED_AT_ONCE + 1),
+            ],
+        )
+        .await?;
+    if rows.len() <= ADDED_AT_ONCE {
+        return Ok(Added::Few);
+    }
+    let events: Vec<Id> = rows.iter().map(|row| row.get(0)).collect();
+    let endpoints: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
+    let ids: Vec<DeliveryId> = rows
+        .iter()
+        .map(|row| DeliveryId(row.get::<_, Id>(2).0))
+        .collect();
+    let held = match Among::these(ids.iter().map(|id| Id(id.0)).collect()) {
+        Some(among) => hold_ended(&link, &among).await?.len(),
+        None => 0,
+    };
+    if count_ended(&link, &ids).await? != held || !have_ended(&link, &ids, now, keep).await? {
+        return Ok(Added::Held);
+    }
+    remove_deliveries(scene, &ids).await?;
+    link.execute(
+        "DELETE FROM added a USING unnest($1::uuid[], $2::bigint[]) AS g (event_id, endpoint_no) \
+         WHERE a.event_id = g.event_id AND a.endpoint_no = g.endpoint_no",
+        &[&events, &endpoints],
+    )
+    .await?;
+    Ok(Added::Went)
+}
+
+/// How many of some deliveries have ended.
+async fn count_ended(link: &Link, ids: &[DeliveryId]) -> Result<usize, Fault> {
+    let Some(among) = Among::these(ids.iter().map(|id| Id(id.0)).collect()) else {
+        return Ok(0);
+    };
+    let row = link
+        .query_one(
+            "SELECT count(*) FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3",
+            &[&among.ids, &among.first, &among.last],
+        )
+        .await?;
+    Ok(row.get::<_, i64>(0) as usize)
 }
 
 /// Drops a large day. Nothing if something of it has begun to wait meanwhile. Says how many events it
@@ -440,8 +520,16 @@ async fn drop_partitions(link: &Link, day: Day) -> Result<(), Fault> {
     link.batch(&format!("DROP TABLE {names}")).await
 }
 
-/// Drops old days in which nothing is left.
-pub(super) async fn drop_empty(scene: &mut Scene, now: Timestamp) -> Result<(), Fault> {
+/// Drops old days in which nothing is left, if they were not looked for lately. Says when they were.
+pub(super) async fn drop_empty(
+    scene: &mut Scene,
+    now: Timestamp,
+    looked_at: Option<Timestamp>,
+) -> Result<Option<Timestamp>, Fault> {
+    let lately = looked_at.filter(|at| (*at..at.after(EMPTY_EVERY)).contains(&now));
+    if lately.is_some() {
+        return Ok(lately);
+    }
     let link = scene.link.clone();
     let young = Day::at(Timestamp(now.0.saturating_sub(EMPTY_FOR.as_millis())));
     let mut dropped = 0;
@@ -452,29 +540,26 @@ pub(super) async fn drop_empty(scene: &mut Scene, now: Timestamp) -> Result<(), 
         if !is_empty(&link, day).await? {
             continue;
         }
-        link.batch(&format!(
-            "SAVEPOINT day; SET LOCAL lock_timeout = {DROP_LOCK_MS}"
-        ))
-        .await?;
-        let gone = async {
-            hold(&link, day).await?;
-            if is_empty(&link, day).await? {
-                drop_partitions(&link, day).await?;
-            }
-            Ok(())
-        };
-        match gone.await {
-            Ok(()) => dropped += 1,
-            Err(fault) if Fault::verdict(&fault) == Verdict::InTheWay => {
-                return link.batch("ROLLBACK TO SAVEPOINT day").await;
-            }
-            Err(fault) => return Err(fault),
+        let gone = alone(&link, day, drop_one_empty(&link, day)).await?;
+        if gone.is_none() {
+            break;
         }
+        dropped += 1;
     }
     if dropped > 0 {
         scene.partitions.forget();
     }
-    Ok(())
+    Ok((dropped < EMPTY_AT_ONCE).then_some(now))
+}
+
+/// Drops a day if nothing is left in it, once nobody can add anything.
+async fn drop_one_empty(link: &Link, day: Day) -> Result<Option<()>, Fault> {
+    hold(link, day).await?;
+    if !is_empty(link, day).await? {
+        return Ok(None);
+    }
+    drop_partitions(link, day).await?;
+    Ok(Some(()))
 }
 
 async fn is_empty(link: &Link, day: Day) -> Result<bool, Fault> {

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use posthaste_core::time::{Span, Timestamp};
+
 use super::changelog::{MAX_CHANGES, TENANT};
 use super::columns::from_json;
 use super::fault::Fault;
@@ -15,12 +17,26 @@ use crate::{Kept, Limits, Retention};
 /// If more changed than this, nothing of what was known is relied upon.
 const MAX_HEARD: i64 = 1_000;
 
+/// A clock that goes back by more than this was wrong before, and so is what was known by it.
+const BACK: Span = Span::from_mins(1);
+
 /// How far changes have been heard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Heard {
     last: Option<i64>,
     /// What the server says, for whoever says nothing.
     retention: Option<Retention>,
+    at: Timestamp,
+}
+
+impl Default for Heard {
+    fn default() -> Heard {
+        Heard {
+            last: None,
+            retention: None,
+            at: Timestamp(0),
+        }
+    }
 }
 
 impl Heard {
@@ -39,6 +55,7 @@ impl Heard {
 /// Hears whose minds have changed since the last step, and what follows for what is known.
 pub(super) async fn hear(
     link: &Link,
+    now: Timestamp,
     retention: &Retention,
     progress: &mut Progress,
 ) -> Result<(), Fault> {
@@ -54,7 +71,9 @@ pub(super) async fn hear(
     progress.heard.last = last;
     let same = progress.heard.is_kept_as(retention);
     let missed = last.is_none_or(|last| last < since || last - since > MAX_CHANGES);
-    if !same || missed || rows.len() as i64 >= MAX_HEARD {
+    let before = std::mem::replace(&mut progress.heard.at, now);
+    let back = now.after(BACK) < before;
+    if !same || missed || back || rows.len() as i64 >= MAX_HEARD {
         progress.almanac.forget();
         return Ok(());
     }
@@ -62,8 +81,11 @@ pub(super) async fn hear(
     for tenant in rows.iter().filter_map(|row| row.get::<_, Option<&str>>(1)) {
         *changed.entry(tenant).or_default() += 1;
     }
-    if !changed.is_empty() {
-        let minds = minds_of(link, retention, &changed).await?;
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let minds = minds_of(link, retention, &changed).await?;
+    if !minds.is_empty() {
         progress.almanac.minds_changed(&minds);
     }
     Ok(())

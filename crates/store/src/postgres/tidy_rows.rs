@@ -43,10 +43,12 @@ pub(super) struct Among {
 impl Among {
     /// Those of these events; nothing if there are none.
     pub(super) fn of<'a>(events: impl IntoIterator<Item = &'a Old>) -> Option<Among> {
-        let mut ids: Vec<Id> = events
-            .into_iter()
-            .flat_map(|event| event.deliveries.iter().copied())
-            .collect();
+        let of_each = |event: &'a Old| event.deliveries.iter().copied();
+        Among::these(events.into_iter().flat_map(of_each).collect())
+    }
+
+    /// These; nothing if there are none.
+    pub(super) fn these(mut ids: Vec<Id>) -> Option<Among> {
         ids.sort_unstable();
         Some(Among {
             first: *ids.first()?,
@@ -56,30 +58,44 @@ impl Among {
     }
 }
 
-/// Keeps others from changing events and what has ended of them until the commit. What is gone already is
-/// dropped from the list.
-pub(super) async fn hold(link: &Link, events: &mut Vec<Old>) -> Result<(), Fault> {
+/// Keeps others from changing events until the commit, and of some deliveries what has ended. What is gone already, or in
+/// somebody else's hands, is dropped from the list: whatever this node writes next waits for this step, so this step waits
+/// for nobody. Says which of the deliveries are held.
+pub(super) async fn hold(
+    link: &Link,
+    events: &mut Vec<Old>,
+    deliveries: Option<Among>,
+) -> Result<FxHashSet<Id>, Fault> {
     let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
-        return Ok(());
+        return Ok(FxHashSet::default());
     };
     let rows = link
         .query(
             "SELECT id FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
-             ORDER BY id FOR UPDATE",
+             ORDER BY id FOR UPDATE SKIP LOCKED",
             &[&ids, first, last],
         )
         .await?;
     let held: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     events.retain(|event| held.contains(&event.id));
-    if let Some(deliveries) = Among::of(events.iter()) {
-        link.execute(
-            "SELECT 1 FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 ORDER BY id FOR UPDATE",
+    match deliveries {
+        Some(deliveries) => hold_ended(link, &deliveries).await,
+        None => Ok(FxHashSet::default()),
+    }
+}
+
+/// Keeps others from sending deliveries that have ended again until the commit, and says which are held: not those that
+/// somebody is just sending again.
+pub(super) async fn hold_ended(link: &Link, deliveries: &Among) -> Result<FxHashSet<Id>, Fault> {
+    let rows = link
+        .query(
+            "SELECT id FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
+             ORDER BY id FOR UPDATE SKIP LOCKED",
             &[&deliveries.ids, &deliveries.first, &deliveries.last],
         )
         .await?;
-    }
-    Ok(())
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Removes events that nobody else can change.

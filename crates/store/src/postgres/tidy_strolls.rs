@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::link::Link;
 use super::partitions::Day;
 use super::scene::Scene;
-use super::tidy::{OLD, Old, act, kept_of_events, read_old};
+use super::tidy::{OLD, Old, a_step, act, kept_of_events};
 use super::tidy_almanac::{SETTLED, Walk, Walked, Whose, early};
 use crate::{Retention, Tidied};
 
@@ -23,11 +23,10 @@ pub(super) async fn stroll(
     day: Day,
     walk: Walk,
 ) -> Result<(Tidied, Walked), Fault> {
-    let events = look_at(&scene.link, day, walk, retention.step).await?;
+    let (events, more) = look_at(&scene.link, day, walk, retention.step).await?;
     let kept = kept_of_events(&scene.link, &events, retention).await?;
     let last = events.last().map(|event| event.id);
     let settled = last_settled(&events, now);
-    let more = events.len() == retention.step;
     let kept = |event: &Old| early(kept[&event.tenant_no], walk.whole);
     let (tidied, until) = act(scene, now, events, kept).await?;
     let walked = Walked {
@@ -46,7 +45,12 @@ pub(super) fn last_settled(events: &[Old], now: Timestamp) -> Option<Id> {
     events.iter().rev().find(older).map(|event| event.id)
 }
 
-async fn look_at(link: &Link, day: Day, walk: Walk, count: usize) -> Result<Vec<Old>, Fault> {
+async fn look_at(
+    link: &Link,
+    day: Day,
+    walk: Walk,
+    count: usize,
+) -> Result<(Vec<Old>, bool), Fault> {
     let name = day.partition("events");
     let rows = match walk.whose {
         Whose::Tenant(no) => {
@@ -61,5 +65,5 @@ async fn look_at(link: &Link, day: Day, walk: Walk, count: usize) -> Result<Vec<
             link.query(&sql, &[&walk.above, &most(count)]).await?
         }
     };
-    Ok(rows.iter().map(read_old).collect())
+    Ok(a_step(&rows, count))
 }

@@ -164,7 +164,7 @@ impl Given {
     /// The same, and says all that went.
     pub(crate) fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
         let mut sum = Tidied::default();
-        for _ in 0..100 {
+        for _ in 0..1_000 {
             let tidied = run(self.store.tidy(now, retention.clone())).expect("it tidies");
             sum.events += tidied.events;
             sum.payloads += tidied.payloads;
