@@ -2,7 +2,8 @@
 //!
 //! A step looks at the next few events in the order of their ids. It removes those that are old enough, with everything
 //! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
-//! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. A
+//! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Where
+//! nothing can go before some moment, rounds pass over it until then. A
 //! large day is not looked at row by row: it goes as a whole ([`tidy_days`](super::tidy_days)), and only what some of
 //! its tenants keep for a shorter time goes before it.
 
@@ -20,8 +21,10 @@ use super::tidy_minds::Heard;
 use super::tidy_rows::{
     Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
+use super::tidy_strolls::last_settled;
 use super::{alerts, audit, buckets, passes, tidy_days, tidy_minds};
 use crate::retention::is_over;
+use crate::stretches::Stretches;
 use crate::{Kept, Limits, Retention, Tidied};
 
 /// A step looks at no more deliveries than so many times its events, so that it is short where events go to many.
@@ -34,6 +37,8 @@ const REPLAYS_AT_ONCE: usize = 500;
 pub(super) struct Progress {
     /// Where the next step begins.
     pub(super) up_to: Option<Id>,
+    /// Where nothing can go yet, of the days that are not large.
+    pub(super) stretches: Stretches<Id>,
     /// The days that are large, as they were found when the round began.
     pub(super) large: Option<Vec<Day>>,
     /// What is known of them.
@@ -98,13 +103,19 @@ async fn step_on(
         });
     }
     let below = large.map_or(u128::MAX, Day::first_id);
+    let passed = progress.stretches.pass_over(Id(above), now);
+    let above = passed.0.min(below - 1);
     let (looked_at, more) = look_at(&scene.link, above, below, retention.step).await?;
     let last = looked_at.last().map(|event| event.id);
     let up_to = last
         .filter(|_| more)
         .or(large.map(|day| Id(day.first_id() - 1)));
     let kept = kept_of_events(&scene.link, &looked_at, retention).await?;
-    let (tidied, _) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
+    let settled = last_settled(&looked_at, now);
+    let (tidied, until) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
+    if let Some(settled) = settled {
+        progress.stretches.looked_at(Id(above), settled, until);
+    }
     if up_to.is_none() {
         remove_replays(scene, now, retention, progress).await?;
         progress.emptied_at = tidy_days::drop_empty(scene, now, progress.emptied_at).await?;
@@ -117,6 +128,18 @@ async fn step_on(
 }
 
 impl Progress {
+    /// Nothing of what is known holds any more.
+    pub(super) fn forget(&mut self) {
+        self.stretches.forget();
+        self.almanac.forget();
+    }
+
+    /// Some tenants keep their things for so long from now on.
+    pub(super) fn minds_changed(&mut self, to: &[Kept]) {
+        self.stretches.forget();
+        self.almanac.minds_changed(to);
+    }
+
     /// Where to look next, and the next large day. Those that rest are passed over.
     fn pass_over(&self, now: Timestamp) -> (u128, Option<Day>) {
         let mut above = self.up_to.map_or(0, |id| id.0);

@@ -1,6 +1,6 @@
 //! Hearing when somebody keeps their things for another time than before.
 //!
-//! What is known of large days holds as long as nobody's mind changes. Changes of tenants are numbered, so one look says
+//! What is known of where nothing can go yet holds as long as nobody's mind changes. Changes of tenants are numbered, so one look says
 //! whose did since the last; a tenant that was only just made has nothing yet that anything is known of.
 
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ pub(super) async fn hear(
     let before = std::mem::replace(&mut progress.heard.at, now);
     let back = now.after(BACK) < before;
     if !same || missed || back || rows.len() as i64 >= MAX_HEARD {
-        progress.almanac.forget();
+        progress.forget();
         return Ok(());
     }
     let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
@@ -86,7 +86,7 @@ pub(super) async fn hear(
     }
     let minds = minds_of(link, retention, &changed).await?;
     if !minds.is_empty() {
-        progress.almanac.minds_changed(&minds);
+        progress.minds_changed(&minds);
     }
     Ok(())
 }
