@@ -27,6 +27,8 @@ use crate::{Kept, Limits, Retention, Tidied};
 
 /// A step looks at no more deliveries than so many times its events, so that it is short where events go to many.
 const DELIVERIES_PER_EVENT: usize = 4;
+/// How many replays are looked at in one round.
+const REPLAYS_AT_ONCE: usize = 500;
 
 /// How far tidying is.
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ pub(super) struct Progress {
     /// Where nothing can go yet, as long as things are kept as they were.
     stretches: Stretches<Key>,
     kept_as: Option<Retention>,
+    /// The last replay that was looked at; 0 if that was the last there is.
+    replays_up_to: Key,
 }
 
 impl Progress {
@@ -113,7 +117,10 @@ pub(super) fn step(
     let replays = if more {
         0
     } else {
-        remove_replays(conn, now, retention)?
+        let above = scene.memory.tidying.replays_up_to;
+        let (removed, up_to) = remove_replays(conn, now, retention, above)?;
+        scene.memory.tidying.replays_up_to = up_to;
+        removed
     };
     if tidied.events + replays > 0 {
         set_number(conn, meta::LAST_KEY, scene.presses.last())?;
@@ -450,21 +457,30 @@ fn remove_attempts(conn: &Connection, run: Run) -> rusqlite::Result<usize> {
         .execute((run.first, run.last))
 }
 
-/// Removes replays that ended long enough ago, and says how many. People begin them, so they are few, and
-/// their lists went when they ended.
+/// Removes replays that ended long enough ago, a few in each round, and says how many, and where to look on. Their lists
+/// went when they ended.
 fn remove_replays(
     conn: &Connection,
     now: Timestamp,
     retention: &Retention,
-) -> rusqlite::Result<usize> {
-    let ended = conn
+    above: Key,
+) -> rusqlite::Result<(usize, Key)> {
+    let looked_at = conn
         .prepare_cached(
-            "SELECT key, tenant_no, finished_at FROM replays WHERE finished_at IS NOT NULL",
+            "SELECT key, tenant_no, finished_at FROM replays WHERE key > ?1 ORDER BY key LIMIT ?2",
         )?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, at(row.get(2)?))))?
-        .collect::<rusqlite::Result<Vec<(Key, i64, Timestamp)>>>()?;
+        .query_map((above, most(REPLAYS_AT_ONCE)), |row| {
+            let ended_at = row.get::<_, Option<i64>>(2)?.map(at);
+            Ok((row.get(0)?, row.get(1)?, ended_at))
+        })?
+        .collect::<rusqlite::Result<Vec<(Key, i64, Option<Timestamp>)>>>()?;
+    let last = looked_at.last().map_or(0, |(key, _, _)| *key);
+    let full = looked_at.len() == REPLAYS_AT_ONCE;
     let mut removed = 0;
-    for (key, tenant_no, ended_at) in ended {
+    for (key, tenant_no, ended_at) in looked_at {
+        let Some(ended_at) = ended_at else {
+            continue;
+        };
         let kept = kept_of(conn, retention, tenant_no)?;
         if is_over(ended_at, kept.deliveries, now) {
             conn.prepare_cached("DELETE FROM replays WHERE key = ?1")?
@@ -472,5 +488,5 @@ fn remove_replays(
             removed += 1;
         }
     }
-    Ok(removed)
+    Ok((removed, if full { last } else { 0 }))
 }

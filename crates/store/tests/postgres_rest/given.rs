@@ -71,6 +71,14 @@ impl Given {
         Given::node(&self.database, seed, |settings| settings.works = false)
     }
 
+    /// The same, for which every day that holds a row is large.
+    pub(crate) fn another_large(&self, seed: u64) -> Given {
+        Given::node(&self.database, seed, |settings| {
+            settings.works = false;
+            settings.large_day_bytes = 1;
+        })
+    }
+
     fn node(
         database: &Arc<Database>,
         seed: u64,

@@ -14,3 +14,4 @@ mod dead;
 mod plans;
 mod replays;
 mod vault;
+mod walking;

@@ -5,4 +5,5 @@
 mod files;
 mod given;
 mod history;
+mod keeping;
 mod writer;

@@ -1,0 +1,121 @@
+//! What becomes of the file when what is old goes.
+
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::sqlite::backup;
+use posthaste_store::{Ingest, Insertion, ReplayFilter, ReplayScope, Retention, Store};
+
+use crate::given::{Given, NOW, event, id, open, run, tenant};
+
+const DAY: u64 = 24 * 3_600_000;
+const BYTES: usize = 5_000;
+const A_DAY: usize = 200;
+
+fn day(number: u64) -> Timestamp {
+    Timestamp(NOW.0 + number * DAY)
+}
+
+/// A store with a tenant of whose events nothing waits.
+fn quiet() -> Given {
+    let given = Given::acme();
+    let made = run(given.store.create_tenant(NOW, tenant("quiet")));
+    assert_eq!(made, Ok(Insertion::Created));
+    given
+}
+
+fn accept(given: &Given, now: Timestamp) {
+    let events = (0..A_DAY).map(|_| event("quiet", BYTES)).collect();
+    let done = run(given.store.accept(now, events));
+    assert!(matches!(done, Ok(Ingest::Done(_))), "{done:?}");
+}
+
+/// Removes what is older than two days, and says how many events that were.
+fn tidy(given: &Given, now: Timestamp) -> usize {
+    let retention = Retention::all(Span::from_days(2), 50);
+    let mut gone = 0;
+    for _ in 0..1_000 {
+        let tidied = run(given.store.tidy(now, retention.clone())).unwrap();
+        gone += tidied.events;
+        if !tidied.more {
+            return gone;
+        }
+    }
+    panic!("tidying never ends");
+}
+
+/// How many pages a file has, and how many of them are free.
+fn pages(path: &std::path::Path) -> (i64, i64) {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get(0)).unwrap();
+    (number("PRAGMA page_count"), number("PRAGMA freelist_count"))
+}
+
+#[test]
+fn the_file_stops_growing_when_as_much_goes_as_comes() {
+    let given = quiet();
+    let mut sizes = Vec::new();
+    for number in 0..12 {
+        accept(&given, day(number));
+        let gone = tidy(&given, day(number));
+        assert_eq!(gone, if number < 2 { 0 } else { A_DAY });
+        sizes.push(pages(&given.path()).0);
+    }
+    assert!(sizes[1] > sizes[0] + 200, "it grows at first: {sizes:?}");
+    let grown = sizes[11] - sizes[4];
+    assert!(grown <= sizes[4] / 50, "it goes on growing: {sizes:?}");
+}
+
+#[test]
+fn after_much_has_gone_the_room_is_used_again_or_given_back_by_a_copy() {
+    let given = quiet();
+    for number in 0..6 {
+        accept(&given, day(number));
+    }
+    let (before, _) = pages(&given.path());
+    assert_eq!(tidy(&given, day(90)), 6 * A_DAY);
+    let (after, free) = pages(&given.path());
+    assert_eq!(after, before, "the file does not shrink");
+    assert!(10 * free > 9 * after, "{free} of {after} are free");
+    for number in 90..94 {
+        accept(&given, day(number));
+    }
+    assert_eq!(pages(&given.path()).0, after, "nor does it grow");
+    // What the documentation says about getting the room back.
+    tidy(&given, day(180));
+    run(given.store.close()).unwrap();
+    let copy = given.directory.path().join("small.db");
+    backup(&given.path(), &copy, |_, _| {}).unwrap();
+    let (small, free) = pages(&copy);
+    assert!(10 * small < after, "{small} of {after}");
+    assert_eq!(free, 0);
+    let reopened = open(&copy).unwrap();
+    assert!(run(reopened.tenant(id("quiet"))).unwrap().is_some());
+}
+
+#[test]
+fn many_replays_are_looked_at_a_few_in_each_round() {
+    let given = quiet();
+    let filter = ReplayFilter {
+        endpoint: None,
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Ended(posthaste_store::StoredStatus::Failed),
+    };
+    for _ in 0..600 {
+        let replay = run(given.store.create_replay(NOW, id("quiet"), filter.clone())).unwrap();
+        run(given.store.step_replay(NOW, replay.id, 1)).unwrap();
+    }
+    let left = || {
+        let conn = rusqlite::Connection::open(given.path()).unwrap();
+        let sql = "SELECT count(*) FROM replays";
+        conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!(left(), 600);
+    let mut sizes = Vec::new();
+    for _ in 0..2 {
+        tidy(&given, day(9));
+        sizes.push(left());
+    }
+    assert_eq!(sizes, [100, 0]);
+}
