@@ -28,6 +28,8 @@ pub struct Alert {
     pub scope: Scope,
     /// Whose that is, unless it is everything. The store fills it in.
     pub tenant: Option<TenantId>,
+    /// What it is about has been deleted since: a tenant of the same id is another. The store fills it in.
+    pub is_gone: bool,
     /// Since when.
     pub raised_at: Timestamp,
     /// Until when; nothing while it goes on.

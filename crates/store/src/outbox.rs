@@ -4,7 +4,7 @@ use posthaste_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Answer, Scope};
+use crate::{Answer, AuditEntry, Insertion, Scope};
 
 /// A letter keeps so many lines, and counts the rest.
 pub const MAX_LETTER_LINES: usize = 50;
@@ -89,6 +89,11 @@ pub enum Posted {
 pub trait Outbox {
     /// Notices with a number above `after`, the oldest first, at most `limit`.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+
+    /// Writes an act into the audit of which a notice tells, as its own whom the notice is about: a tenant that has got
+    /// the same id since reads nothing of it. A notice that has been told has been seen to, and nothing is written:
+    /// [`Insertion::Taken`].
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion>;
 
     /// Makes notices of deliveries that failed: of each endpoint whose first came before `before` one,
     /// `delivery.failed`, with their count, their causes and an example. At most `limit` endpoints, those first that

@@ -208,6 +208,7 @@ impl Outbox for Flawed {
     right! {
         notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
         told() -> Answer<u64>;
+        keep_act(notice: u64, act: AuditEntry) -> Answer<Insertion>;
     }
 
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {

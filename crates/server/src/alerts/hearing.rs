@@ -129,6 +129,7 @@ fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
         name,
         scope: notice.scope.clone(),
         tenant: None,
+        is_gone: false,
         raised_at: notice.at,
         resolved_at: None,
         detail: Value::Object(detail),

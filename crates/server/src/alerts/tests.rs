@@ -90,13 +90,17 @@ impl World {
     }
 
     async fn add_tenant(&self, id: &str) {
+        self.add_tenant_at(id, self.now()).await;
+    }
+
+    async fn add_tenant_at(&self, id: &str, created_at: Timestamp) {
         let tenant = Tenant {
             plan: None,
             id: id.parse().expect("an id"),
             name: id.to_owned(),
             default_retry_policy: None,
             limits: Limits::default(),
-            created_at: self.now(),
+            created_at,
             revision: 0,
         };
         let made = self.store.create_tenant(self.now(), tenant).await;

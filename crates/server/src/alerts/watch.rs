@@ -188,7 +188,9 @@ impl Watch {
             if looks {
                 self.looked_at = Some(alert.id);
             }
-            if is_off || looks && self.is_over(now.tick, alert).await? {
+            // What is gone shares its name with whatever has taken its id since, and must not stand in its place.
+            let ends = is_off || alert.is_gone;
+            if ends || looks && self.is_over(now.tick, alert).await? {
                 self.resolve(now.wall, alert).await?;
             } else {
                 open.insert((alert.name, alert.scope.clone()), alert.clone());
@@ -419,6 +421,7 @@ impl Watch {
             name,
             scope,
             tenant: None,
+            is_gone: false,
             raised_at: now,
             resolved_at: None,
             detail,
@@ -449,15 +452,7 @@ fn tenant_of(scope: &Scope) -> Option<TenantId> {
 /// How it stands with an alert, as far as what it is about can tell.
 async fn stage(store: &dyn Store, alert: &Alert) -> Result<Stage, StoreError> {
     match &alert.scope {
-        Scope::Everything => Ok(Stage::GoesOn),
-        Scope::Tenant(tenant) => {
-            let tenant = store.tenant(tenant.clone()).await?;
-            // A later one of the same id is another.
-            match tenant {
-                Some(tenant) if tenant.created_at <= alert.raised_at => Ok(Stage::GoesOn),
-                Some(_) | None => Ok(Stage::Over),
-            }
-        }
+        Scope::Everything | Scope::Tenant(_) => Ok(Stage::GoesOn),
         Scope::Endpoint(endpoint) => {
             let row = store.endpoint(*endpoint).await?;
             Ok(row.map_or(Stage::Over, |row| hearing::stage(alert.name, &row)))

@@ -103,6 +103,7 @@ mod tests {
             name,
             scope: Scope::Everything,
             tenant: None,
+            is_gone: false,
             raised_at: Timestamp(0),
             resolved_at: None,
             detail,

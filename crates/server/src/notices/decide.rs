@@ -7,8 +7,8 @@
 //! | `alert.…` | yes | yes | no | yes |
 //!
 //! Nothing is told about itself: what concerns the tenant that gets the operational events makes none, or each that
-//! fails would make the next. Its owner is not told of an endpoint that was deleted, and what the audit says of it is
-//! for the operator alone: the tenant of that id may be another by now.
+//! fails would make the next. Its owner is not told of an endpoint that was deleted. What the audit says is for the
+//! tenant that the notice was about: of two that had the same id one after the other, the store knows which.
 
 use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
 use posthaste_store::{AuditEntry, AuditOutcome, LetterLine, NoticeEntry, Via};
@@ -134,7 +134,7 @@ fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
         via: Via::Posthaste,
         from: None,
         action: notice.name.clone(),
-        tenant: about.tenant.clone().filter(|_| !about.is_gone),
+        tenant: about.tenant.clone(),
         resource: resource(about),
         outcome: Some(AuditOutcome::Done),
     }
@@ -293,7 +293,6 @@ mod tests {
         gone.is_gone = true;
         let telling = decide(&disabled, &gone, &audience());
         assert_eq!(recipients(&telling), [OPS]);
-        assert_eq!(telling.act.expect("an act").tenant, None);
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Herald {
             let about = self.about(&notice.scope, &mut known).await?;
             let telling = decide(notice, &about, &self.audience);
             if let Some(act) = telling.act {
-                match self.store.begin_audit(act.at, act).await? {
+                match self.store.keep_act(notice.number, act).await? {
                     Insertion::Created
                     | Insertion::Taken
                     | Insertion::NoSuchTenant
@@ -172,10 +172,8 @@ impl Herald {
         let endpoint = match scope {
             Scope::Everything => return Ok(About::default()),
             Scope::Tenant(tenant) => {
-                let is_gone = self.store.tenant(tenant.clone()).await?.is_none();
                 return Ok(About {
                     tenant: Some(tenant.clone()),
-                    is_gone,
                     ..About::default()
                 });
             }

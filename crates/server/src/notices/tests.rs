@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use posthaste_core::alert::AlertName;
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::delivery::Terms;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, News, Record};
-use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::id::{AlertId, EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{
     DEFAULT_MAX_IN_FLIGHT, DisableCause, RETRY_AFTER_CAP, RateLimit, TripReason,
@@ -18,10 +19,11 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
-    AttemptDetail, AuditFilter, Content, Endpoint, EventFilter, Idempotency, Ingest, Letter,
-    Limits, NewEvent, NoticeEntry, PageRequest, Store, StoreError, StoreSettings, Tenant, Via,
-    Written,
+    Alert, AttemptDetail, AuditFilter, AuditOf, Content, Endpoint, EventFilter, Idempotency,
+    Ingest, Insertion, Letter, Limits, NewEvent, NoticeEntry, PageRequest, Scope, Store,
+    StoreError, StoreSettings, Tenant, Via, Written,
 };
+use serde_json::json;
 use tokio::sync::Notify;
 
 use super::herald::{Hearing, Hears, Herald, Nobody};
@@ -295,6 +297,37 @@ async fn nothing_is_told_of_the_operators_own_endpoints_but_by_mail() {
     let letters = world.letters().await;
     assert_eq!(letters[0].recipient, OPS);
     assert_eq!(letters[0].lines.len(), 2);
+}
+
+#[tokio::test]
+async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
+    let world = World::start().await;
+    let at = world.clock.wall();
+    let alert = Alert {
+        id: AlertId(1),
+        name: AlertName::RetryRatio,
+        scope: Scope::Tenant(tenant("acme")),
+        tenant: None,
+        is_gone: false,
+        raised_at: at,
+        resolved_at: None,
+        detail: json!({}),
+    };
+    let raised = world.store.raise_alert(at, alert).await;
+    assert_eq!(raised, Ok(Insertion::Created));
+    let deleted = world.store.delete_tenant(at, tenant("acme")).await;
+    deleted.expect("it is deleted");
+    // At the same moment, by the clock.
+    world.add(3, "acme").await;
+    let herald = world.herald(Arc::new(Nobody), false);
+    assert_eq!(herald.round().await, Ok(true));
+    assert_eq!(world.acts().await, ["alert.raised"]);
+    let theirs = AuditFilter {
+        of: AuditOf::Tenant(tenant("acme")),
+        ..AuditFilter::default()
+    };
+    let theirs = world.store.audit(theirs, everything()).await;
+    assert_eq!(theirs.expect("it reads").items, []);
 }
 
 #[tokio::test]

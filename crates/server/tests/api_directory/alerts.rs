@@ -18,6 +18,7 @@ async fn raise(world: &World, ms: u64, name: AlertName, scope: Scope, detail: Va
         name,
         scope,
         tenant: None,
+        is_gone: false,
         raised_at: at,
         resolved_at: None,
         detail,

@@ -24,6 +24,7 @@ async fn alerts_stand_at_the_top_and_on_a_page_of_their_own() {
             name,
             scope,
             tenant: None,
+            is_gone: false,
             raised_at: Timestamp(1_700_000_000_000),
             resolved_at: None,
             detail: json!({"value": 0.25, "threshold": 0.1, "window": "1h"}),

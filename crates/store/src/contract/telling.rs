@@ -1,14 +1,19 @@
 //! What people are to be told is kept until they were.
 
+use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::News;
+use posthaste_core::id::{AlertId, AuditId, first_moment, id_of};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 use serde_json::json;
 
 use super::Harness;
-use super::given::{World, answered, at, attempt, endpoint, event, id};
-use crate::{Letter, LetterLine, MAX_LETTER_LINES, Posted, Retried, Scope, Written};
+use super::given::{World, all, answered, at, attempt, endpoint, event, id};
+use crate::{
+    Alert, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Insertion, Letter, LetterLine,
+    MAX_LETTER_LINES, Posted, Retried, Scope, Via, Written,
+};
 
 const OPS: &str = "ops@example.com";
 const OWNER: &str = "owner@example.com";
@@ -175,6 +180,83 @@ pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
     assert_eq!(world.record(at(20), settled).await, Written::Applied);
     let next = world.store.notices(numbers[2], 9).await.unwrap();
     assert_eq!(next[0].number, numbers[2] + 1);
+}
+
+pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let alert = |number, scope| Alert {
+        id: AlertId(number),
+        name: AlertName::RetryRatio,
+        scope,
+        tenant: None,
+        is_gone: false,
+        raised_at: at(1),
+        resolved_at: None,
+        detail: json!({}),
+    };
+    let scopes = [
+        Scope::Tenant(id("acme")),
+        Scope::Endpoint(made),
+        Scope::Everything,
+    ];
+    for (number, scope) in (1..).zip(scopes.clone()) {
+        let raised = world.store.raise_alert(at(1), alert(number, scope)).await;
+        assert_eq!(raised, Ok(Insertion::Created));
+    }
+    let deleted = world.store.delete_tenant(at(1), id("acme")).await;
+    assert!(deleted.unwrap().is_some());
+    world.add_tenant("acme").await;
+    let own = alert(9, Scope::Tenant(id("acme")));
+    let raised = world.store.raise_alert(at(1), own).await;
+    assert_eq!(raised, Ok(Insertion::Created));
+    let act = |notice: u64, tenant| AuditEntry {
+        id: AuditId(id_of(first_moment(at(1)), notice)),
+        at: at(1),
+        actor: "posthaste".to_owned(),
+        actor_key: None,
+        via: Via::Posthaste,
+        from: None,
+        action: "alert.raised".to_owned(),
+        tenant,
+        resource: format!("/v1/{notice}"),
+        outcome: Some(AuditOutcome::Done),
+    };
+    let notices = world.store.notices(0, 9).await.unwrap();
+    assert_eq!(notices.len(), 4);
+    let acme = || Some(id("acme"));
+    let acts: Vec<AuditEntry> = notices
+        .iter()
+        .zip([acme(), acme(), None, acme()])
+        .map(|(notice, tenant)| act(notice.number, tenant))
+        .collect();
+    for (notice, act) in notices.iter().zip(&acts) {
+        let kept = world.store.keep_act(notice.number, act.clone()).await;
+        assert_eq!(kept, Ok(Insertion::Created));
+        let again = world.store.keep_act(notice.number, act.clone()).await;
+        assert_eq!(again, Ok(Insertion::Taken), "once");
+    }
+    // What has been told has been seen to.
+    let told = world.store.told().await.unwrap();
+    let last = notices[3].number;
+    let moved = world.store.tell(at(2), told, last, vec![], at(2)).await;
+    assert_eq!(moved, Ok(true));
+    let late = world.store.keep_act(last, act(99, acme())).await;
+    assert_eq!(late, Ok(Insertion::Taken));
+    let world = world.reopened().await;
+    let read = async |of| {
+        let filter = AuditFilter {
+            of,
+            ..AuditFilter::default()
+        };
+        let mut found = all(9, |page| world.store.audit(filter.clone(), page)).await;
+        found.reverse();
+        found
+    };
+    assert_eq!(read(AuditOf::Everybody).await, acts);
+    let named = [&acts[..2], &acts[3..]].concat();
+    assert_eq!(read(AuditOf::Named(id("acme"))).await, named);
+    assert_eq!(read(AuditOf::Tenant(id("acme"))).await, acts[3..]);
 }
 
 pub(super) async fn lines_gather_in_letters_until_they_are_due(harness: &dyn Harness) {

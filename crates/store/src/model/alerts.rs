@@ -42,7 +42,7 @@ impl Alerts for ModelStore {
         answer(self.read(|tables| {
             let tried = tables.letters.values().filter(|kept| kept.letter.tries > 0);
             let oldest = tried.map(|kept| kept.letter.first_at);
-            let notice = tables.notices.first().map(|notice| notice.at);
+            let notice = tables.notices.first().map(|row| row.notice.at);
             oldest.chain(notice).min()
         }))
     }
@@ -72,6 +72,15 @@ impl Tables {
         }
     }
 
+    /// Whether what something was about has been deleted since.
+    fn is_gone(&self, scope: &Scope, owner: Option<Owner>) -> bool {
+        match scope {
+            Scope::Everything => false,
+            Scope::Tenant(tenant) => self.owner(tenant) != owner,
+            Scope::Endpoint(_) => self.owner_of(scope).is_none(),
+        }
+    }
+
     fn open_alerts(&self) -> BTreeMap<AlertName, u64> {
         let mut open = BTreeMap::new();
         let rows = self.alerts.values();
@@ -92,7 +101,7 @@ impl Tables {
         if self.alerts.contains_key(&alert.id) || self.alerts.values().any(goes_on) {
             return Insertion::Taken;
         }
-        self.tell(now, RAISED, &alert);
+        self.tell(now, RAISED, &alert, owner);
         let tenant = self.tenant_of(&alert.scope);
         let alert = Alert { tenant, ..alert };
         self.alerts.insert(alert.id, AlertRow { owner, alert });
@@ -105,13 +114,14 @@ impl Tables {
             return None;
         }
         row.alert.resolved_at = Some(now);
-        let alert = row.alert.clone();
-        self.tell(now, RESOLVED, &alert);
-        Some(alert)
+        let (alert, owner) = (row.alert.clone(), row.owner);
+        self.tell(now, RESOLVED, &alert, owner);
+        let is_gone = self.is_gone(&alert.scope, owner);
+        Some(Alert { is_gone, ..alert })
     }
 
-    fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert) {
-        self.notice(at, alert.scope.clone(), name, alert.told());
+    fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert, owner: Option<Owner>) {
+        self.notice(at, (alert.scope.clone(), owner), name, alert.told());
     }
 
     fn alerts(&self, filter: &AlertFilter, request: PageRequest<AlertId>) -> Page<Alert, AlertId> {
@@ -135,7 +145,12 @@ impl Tables {
                 && filter.until.is_none_or(|until| alert.raised_at < until)
         };
         let rows = self.alerts.iter().rev().filter(|(_, row)| matches(row));
-        page(rows.map(|(id, row)| (*id, row.alert.clone())), request)
+        let shown = |(id, row): (&AlertId, &AlertRow)| {
+            let is_gone = self.is_gone(&row.alert.scope, row.owner);
+            let alert = row.alert.clone();
+            (*id, Alert { is_gone, ..alert })
+        };
+        page(rows.map(shown), request)
     }
 
     /// Removes a few alerts that were resolved long enough ago, and says whether there may be more.

@@ -5,17 +5,32 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::tables::Tables;
+use super::tables::{NoticeRow, Owner, Tables};
 use super::{ModelStore, answer};
 use crate::failures::DELIVERY_FAILED;
 use crate::outbox::{KeptLetter, Settled, by_recipient};
-use crate::{Answer, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted, Scope};
+use crate::{
+    Answer, AuditEntry, Insertion, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted,
+    Scope,
+};
 
 impl Outbox for ModelStore {
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
         answer(self.read(|tables| {
-            let later = tables.notices.iter().filter(|it| it.number > after);
-            later.take(limit).cloned().collect()
+            let rows = tables.notices.iter();
+            let later = rows.filter(|row| row.notice.number > after);
+            later.take(limit).map(|row| row.notice.clone()).collect()
+        }))
+    }
+
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion> {
+        answer(self.write(|tables| {
+            let mut rows = tables.notices.iter();
+            let owner = match rows.find(|row| row.notice.number == notice) {
+                Some(row) => row.owner,
+                None => return Insertion::Taken,
+            };
+            tables.add_audit(owner, act)
         }))
     }
 
@@ -40,7 +55,7 @@ impl Outbox for ModelStore {
                 return false;
             }
             tables.told = up_to;
-            tables.notices.retain(|notice| notice.number > up_to);
+            tables.notices.retain(|row| row.notice.number > up_to);
             for (recipient, lines) in by_recipient(lines) {
                 let kept = tables
                     .letters
@@ -78,18 +93,31 @@ impl Outbox for ModelStore {
 }
 
 impl Tables {
-    /// Keeps a notice; beyond the bound the oldest goes.
-    pub(super) fn notice(&mut self, at: Timestamp, scope: Scope, name: &str, detail: Value) {
+    /// Keeps a notice about something of a tenant's; beyond the bound the oldest goes.
+    pub(super) fn notice(
+        &mut self,
+        at: Timestamp,
+        (scope, owner): (Scope, Option<Owner>),
+        name: &str,
+        detail: Value,
+    ) {
         self.last_notice += 1;
-        self.notices.push(NoticeEntry {
+        let notice = NoticeEntry {
             number: self.last_notice,
             scope,
             at,
             name: name.to_owned(),
             detail,
-        });
+        };
+        self.notices.push(NoticeRow { owner, notice });
         let oldest = self.last_notice.saturating_sub(MAX_NOTICES);
-        self.notices.retain(|notice| notice.number > oldest);
+        self.notices.retain(|row| row.notice.number > oldest);
+    }
+
+    /// An endpoint, and whose it is.
+    fn about(&self, endpoint: EndpointId) -> (Scope, Option<Owner>) {
+        let owner = self.endpoints.get(&endpoint).map(|it| it.owner);
+        (Scope::Endpoint(endpoint), owner)
     }
 
     pub(super) fn news(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
@@ -98,14 +126,14 @@ impl Tables {
             News::Recovered => json!({}),
             News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
         };
-        self.notice(at, Scope::Endpoint(endpoint), news.name(), detail);
+        self.notice(at, self.about(endpoint), news.name(), detail);
     }
 
     fn gather(&mut self, before: Timestamp, limit: usize) -> usize {
         let notices = self.failures.take_before(before, limit).notices();
         let count = notices.len();
         for (endpoint, last_at, detail) in notices {
-            self.notice(last_at, Scope::Endpoint(endpoint), DELIVERY_FAILED, detail);
+            self.notice(last_at, self.about(endpoint), DELIVERY_FAILED, detail);
         }
         count
     }

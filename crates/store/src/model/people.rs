@@ -75,10 +75,15 @@ impl Tables {
     }
 
     pub(super) fn begin_audit(&mut self, entry: AuditEntry) -> Insertion {
+        let owner = entry.tenant.as_ref().and_then(|tenant| self.owner(tenant));
+        self.add_audit(owner, entry)
+    }
+
+    /// Adds an entry of this tenant.
+    pub(super) fn add_audit(&mut self, owner: Option<Owner>, entry: AuditEntry) -> Insertion {
         if self.audit.contains_key(&entry.id) {
             return Insertion::Taken;
         }
-        let owner = entry.tenant.as_ref().and_then(|tenant| self.owner(tenant));
         let entry = entry.fitted();
         self.audit.insert(entry.id, AuditRow { owner, entry });
         Insertion::Created

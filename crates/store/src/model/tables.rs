@@ -102,6 +102,13 @@ pub(super) struct AlertRow {
 }
 
 #[derive(Debug)]
+pub(super) struct NoticeRow {
+    /// Whose it is about, unless it is about everything.
+    pub(super) owner: Option<Owner>,
+    pub(super) notice: NoticeEntry,
+}
+
+#[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
     pub(super) mint: Mint,
@@ -119,7 +126,7 @@ pub(super) struct Tables {
     pub(super) arrivals: BTreeMap<Owner, u64>,
     pub(super) usage: BTreeMap<(Owner, Month), u64>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
-    pub(super) notices: Vec<NoticeEntry>,
+    pub(super) notices: Vec<NoticeRow>,
     pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
     pub(super) last_notice: u64,
     /// People have been told of notices up to this number.

@@ -12,8 +12,7 @@ use super::columns::{Id, at, from_json, most, ms, parse, to_json};
 use super::directory::{cut, live_tenant, one_more};
 use super::fault::Fault;
 use super::link::Link;
-use super::outbox::scope;
-use super::outbox::{NoticeColumns, keep_notices};
+use super::outbox::{NoticeColumns, keep_notices, scope};
 use super::readers::Pace;
 use super::scene::Scene;
 use super::store::PostgresStore;
@@ -122,7 +121,7 @@ async fn resolve(
     let sql = format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = $1");
     let row = link.query_one(&sql, &[&Id(alert.0)]).await?;
     let alert = read(&row)?;
-    tell(&link, now, row.get(8), RESOLVED, &alert).await?;
+    tell(&link, now, row.get(9), RESOLVED, &alert).await?;
     Ok(Some(alert))
 }
 
@@ -138,8 +137,9 @@ async fn tell(
     keep_notices(link, &notice).await
 }
 
-/// The columns that [`read`] wants: five of the alert, whose it is, then those of its scope.
-const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, e.id, t.id";
+/// The columns that [`read`] wants: five of the alert, whose it is, whether that is gone, then those of its scope.
+const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, \
+    coalesce(e.standing = 3, t.deleted, false), e.id, t.id";
 const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
     LEFT JOIN tenants t ON t.no = a.scope LEFT JOIN tenants o ON o.no = a.tenant_no";
 
@@ -147,8 +147,9 @@ fn read(row: &Row) -> Result<Alert, Fault> {
     Ok(Alert {
         id: AlertId(row.get::<_, Id>(0).0),
         name: parse(row.get(1))?,
-        scope: scope(row, 6)?,
+        scope: scope(row, 7)?,
         tenant: row.get::<_, Option<&str>>(5).map(parse).transpose()?,
+        is_gone: row.get(6),
         raised_at: at(row.get(2)),
         resolved_at: row.get::<_, Option<i64>>(3).map(at),
         detail: from_json(row.get(4))?,

@@ -3,6 +3,7 @@
 use posthaste_core::id::{AuditId, KeyId};
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::columns::{Code, Id, at, most, ms, parse, word};
 use super::directory::{cut, live_tenant, one_more};
@@ -16,34 +17,56 @@ use crate::{
 
 /// Writes down that something is about to be done.
 pub(super) async fn begin(scene: &mut Scene, entry: &AuditEntry) -> Result<Insertion, Fault> {
-    let link = &scene.link;
+    let theirs = "(SELECT no FROM tenants WHERE id = $8 AND NOT deleted)";
+    add(&scene.link, entry, theirs, None).await
+}
+
+/// Adds an entry of the tenant with this number.
+pub(super) async fn insert(
+    link: &Link,
+    entry: &AuditEntry,
+    tenant_no: Option<i64>,
+) -> Result<Insertion, Fault> {
+    add(link, entry, "$12::bigint", Some(&tenant_no)).await
+}
+
+/// Adds an entry of the tenant whose number this says, with one thing more to say it by.
+async fn add(
+    link: &Link,
+    entry: &AuditEntry,
+    tenant_no: &str,
+    by: Option<&(dyn ToSql + Sync)>,
+) -> Result<Insertion, Fault> {
     let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
-    let sql = "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
-               resource, outcome, code) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
-               (SELECT no FROM tenants WHERE id = $8 AND NOT deleted), $9, $10, $11) \
-               ON CONFLICT DO NOTHING";
-    let added = link
-        .execute(
-            sql,
-            &[
-                &Id(entry.id.0),
-                &ms(entry.at),
-                &entry.actor,
-                &entry.actor_key.map(|key| Id(key.0)),
-                &Code(entry.via),
-                &entry.from,
-                &entry.action,
-                &entry.tenant.as_ref().map(|tenant| tenant.as_str()),
-                &entry.resource,
-                &outcome.map(|(word, _)| Code(word)),
-                &outcome.and_then(|(_, code)| code),
-            ],
-        )
-        .await?;
-    Ok(if added == 1 {
-        Insertion::Created
-    } else {
-        Insertion::Taken
+    let sql = format!(
+        "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
+         resource, outcome, code) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {tenant_no}, $9, $10, $11) \
+         ON CONFLICT DO NOTHING"
+    );
+    let id = Id(entry.id.0);
+    let at = ms(entry.at);
+    let key = entry.actor_key.map(|key| Id(key.0));
+    let via = Code(entry.via);
+    let tenant = entry.tenant.as_ref().map(|tenant| tenant.as_str());
+    let word = outcome.map(|(word, _)| Code(word));
+    let code = outcome.and_then(|(_, code)| code);
+    let mut given: Vec<&(dyn ToSql + Sync)> = vec![
+        &id,
+        &at,
+        &entry.actor,
+        &key,
+        &via,
+        &entry.from,
+        &entry.action,
+        &tenant,
+        &entry.resource,
+        &word,
+        &code,
+    ];
+    given.extend(by);
+    Ok(match link.execute(&sql, &given).await? {
+        1 => Insertion::Created,
+        _ => Insertion::Taken,
     })
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::audit;
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
 use super::fault::Fault;
 use super::link::Link;
@@ -19,12 +20,29 @@ use super::scene::Scene;
 use super::store::PostgresStore;
 use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
 use crate::outbox::{KeptLetter, Settled, by_recipient};
-use crate::{Answer, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted, Scope};
+use crate::{
+    Answer, AuditEntry, Insertion, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted,
+    Scope,
+};
 
 impl Outbox for PostgresStore {
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
         self.read(Pace::Long, async move |link: &Link| {
             notices(link, after, limit).await
+        })
+    }
+
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion> {
+        let act = act.fitted();
+        self.write(async move |scene: &mut Scene| {
+            let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
+                       LEFT JOIN endpoints e ON e.no = n.endpoint_no \
+                       LEFT JOIN tenants t ON t.no = n.endpoint_no WHERE n.number = $1";
+            let found = scene.link.query_opt(sql, &[&(notice as i64)]).await?;
+            match found {
+                Some(row) => audit::insert(&scene.link, &act, row.get(0)).await,
+                None => Ok(Insertion::Taken),
+            }
         })
     }
 

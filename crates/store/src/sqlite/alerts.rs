@@ -104,7 +104,7 @@ fn resolve(
     }
     let (alert, scope) = conn
         .prepare_cached(&format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = ?1"))?
-        .query_row([id], |row| Ok((read(row)?, row.get(8)?)))?;
+        .query_row([id], |row| Ok((read(row)?, row.get(9)?)))?;
     tell(conn, now, scope, RESOLVED, &alert)?;
     Ok(Some(alert))
 }
@@ -119,8 +119,9 @@ fn tell(
     outbox::keep_notice(conn, now, scope, name, &alert.told())
 }
 
-/// The columns that [`read`] wants: five of the alert, whose it is, then those of its scope.
-const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, e.id, t.id";
+/// The columns that [`read`] wants: five of the alert, whose it is, whether that is gone, then those of its scope.
+const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, \
+    coalesce(e.standing = 3, t.deleted, 0), e.id, t.id";
 const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
     LEFT JOIN tenants t ON t.no = a.scope LEFT JOIN tenants o ON o.no = a.tenant_no";
 
@@ -128,8 +129,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Alert> {
     Ok(Alert {
         id: AlertId(u128::from_be_bytes(row.get(0)?)),
         name: parse(row.get_ref(1)?.as_str()?)?,
-        scope: scope(row, 6)?,
+        scope: scope(row, 7)?,
         tenant: row.get_ref(5)?.as_str_or_null()?.map(parse).transpose()?,
+        is_gone: row.get(6)?,
         raised_at: at(row.get(2)?),
         resolved_at: row.get::<_, Option<i64>>(3)?.map(at),
         detail: from_json(row.get_ref(4)?.as_str()?)?,

@@ -19,9 +19,17 @@ use crate::{
 pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Result<Insertion> {
     let tenant = entry.tenant.as_ref();
     let tenant_no = tenant.and_then(|tenant| scene.routes.tenant(tenant).map(|routes| routes.no));
+    insert(scene.conn, entry, tenant_no)
+}
+
+/// Adds an entry of the tenant with this number.
+pub(super) fn insert(
+    conn: &Connection,
+    entry: &AuditEntry,
+    tenant_no: Option<i64>,
+) -> rusqlite::Result<Insertion> {
     let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
-    let added = scene
-        .conn
+    let added = conn
         .prepare_cached(
             "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
              resource, outcome, code) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
@@ -35,7 +43,7 @@ pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Resu
             Code(entry.via),
             entry.from,
             entry.action,
-            tenant.map(|tenant| tenant.as_str()),
+            entry.tenant.as_ref().map(|tenant| tenant.as_str()),
             tenant_no,
             entry.resource,
             outcome.map(|(word, _)| Code(word)),

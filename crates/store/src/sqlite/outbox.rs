@@ -5,6 +5,7 @@ use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
+use super::audit;
 use super::group::{Scene, number, set_number};
 use super::keys::{at, id_bytes, most, ms};
 use super::reader::Pace;
@@ -13,11 +14,32 @@ use super::schema::meta;
 use super::store::SqliteStore;
 use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
 use crate::outbox::{KeptLetter, Settled, by_recipient};
-use crate::{Answer, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted, Scope};
+use crate::{
+    Answer, AuditEntry, Insertion, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted,
+    Scope,
+};
 
 impl Outbox for SqliteStore {
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
         self.read(Pace::Long, move |conn| notices(conn, after, limit))
+    }
+
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion> {
+        let act = act.fitted();
+        self.write(move |scene| {
+            let owner = scene
+                .conn
+                .prepare_cached(
+                    "SELECT coalesce(e.tenant_no, t.no) FROM notices n LEFT JOIN endpoints e ON e.no = n.scope \
+                     LEFT JOIN tenants t ON t.no = n.scope WHERE n.number = ?1",
+                )?
+                .query_row([notice as i64], |row| row.get(0))
+                .optional()?;
+            match owner {
+                Some(owner) => audit::insert(scene.conn, &act, owner),
+                None => Ok(Insertion::Taken),
+            }
+        })
     }
 
     fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {

@@ -223,6 +223,7 @@ impl Side<'_> {
                     name,
                     scope,
                     tenant: None,
+                    is_gone: false,
                     raised_at: now,
                     resolved_at: None,
                     detail: json!({ "value": 0.5 }),
