@@ -239,11 +239,7 @@ impl Node {
             max_idle_per_key: MAX_IN_FLIGHT as usize,
             ..ClientSettings::default()
         });
-        let observe = Observatory::new().by_endpoint(metrics.endpoints_told());
-        let observe = Arc::new(match metrics.enabled {
-            true => observe,
-            false => observe.blind(),
-        });
+        let observe = Arc::new(metrics.observatory(means.settings.tenant.clone()));
         let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),
@@ -310,8 +306,7 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
-        let queue_age = app.queue_age.clone();
-        let watching = Watch::new(store.clone(), app.clock.clone(), alerts.clone(), queue_age)
+        let watching = Watch::new(&app, alerts.clone(), means.audience())
             .start(app.switchboard.clone(), stopped.clone());
         let herald = notices::start(Telling {
             store: store.clone(),

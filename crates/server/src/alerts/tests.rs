@@ -23,6 +23,7 @@ use posthaste_store::{
 
 use super::{AlertSettings, Watch};
 use crate::clock::Clock;
+use crate::notices::Audience;
 
 /// When the stories begin.
 const START: u64 = 1_700_000_000_000;
@@ -53,6 +54,7 @@ struct World {
     store: Arc<dyn Store>,
     outside: Arc<Mutex<Outside>>,
     settings: AlertSettings,
+    audience: Audience,
     watch: Watch,
 }
 
@@ -76,11 +78,16 @@ impl World {
         let mut settings = AlertSettings::default();
         // Nobody tells anything here, and only one story is about that.
         settings.bounds.remove(&AlertName::NoticesStuck);
-        let watch = watch(&store, &outside, &settings, 1);
+        let audience = Audience {
+            tenant: None,
+            letters: None,
+        };
+        let watch = watch(&store, &outside, &settings, &audience, 1);
         let world = World {
             store,
             outside,
             settings,
+            audience,
             watch,
         };
         world.add_tenant("acme").await;
@@ -118,7 +125,8 @@ impl World {
 
     /// Another process watches on, by the settings as they are now.
     fn restart(&mut self) {
-        self.watch = watch(&self.store, &self.outside, &self.settings, 2);
+        let (settings, audience) = (&self.settings, &self.audience);
+        self.watch = watch(&self.store, &self.outside, settings, audience, 2);
     }
 
     /// From now on only this is an alert, from there on.
@@ -175,6 +183,7 @@ fn watch(
     store: &Arc<dyn Store>,
     outside: &Arc<Mutex<Outside>>,
     settings: &AlertSettings,
+    audience: &Audience,
     seed: u64,
 ) -> Watch {
     let clock = {
@@ -194,7 +203,8 @@ fn watch(
         Box::pin(std::future::ready(age)) as _
     });
     let dice = Dice::seeded(seed);
-    Watch::with(store.clone(), clock, settings.clone(), queue_age, dice)
+    let (store, settings) = (store.clone(), settings.clone());
+    Watch::with(store, clock, settings, queue_age, audience.clone(), dice)
 }
 
 fn acme() -> TenantId {

@@ -23,10 +23,12 @@ use super::hearing::Stage;
 use super::readings::{OF_TALLIES, buckets, of_tally};
 use super::settings::{AlertSettings, SLOW_WRITES};
 use super::{hearing, room, words};
+use crate::api::App;
 use crate::chance;
 use crate::clock::Clock;
+use crate::notices::Audience;
 use crate::observe::machine;
-use crate::queue_age::KeptAge;
+use crate::observe::retrying::{LONG_IN_RETRY, long_ago, retrying_of_everything};
 use crate::switchboard::Switchboard;
 
 /// So many tenants and endpoints are looked at that fail, those first that fail most.
@@ -37,8 +39,6 @@ const MAX_TENANTS_ASKED: usize = 50;
 const PAGE: usize = 500;
 /// So many of the alerts that go on are held in a round against what they are about; the next go on from there.
 const MAX_LOOKED_AT: usize = 500;
-/// After this time in retry a delivery is counted.
-const A_DAY: Span = Span::from_hours(24);
 /// How soon a node that is not the one to watch looks whether it is.
 const UNTIL_MINE: Duration = Duration::from_secs(10);
 
@@ -51,6 +51,8 @@ pub struct Watch {
     store: Arc<dyn Store>,
     clock: Clock,
     settings: AlertSettings,
+    /// Who is told of alerts.
+    audience: Audience,
     queue_age: QueueAge,
     mint: Mint,
     /// Since when what goes on has been calm.
@@ -71,17 +73,14 @@ type Readings = Vec<(AlertName, Scope, Seen)>;
 
 impl Watch {
     /// One that knows of nothing yet.
-    pub fn new(
-        store: Arc<dyn Store>,
-        clock: Clock,
-        settings: AlertSettings,
-        kept: Arc<KeptAge>,
-    ) -> Watch {
+    pub fn new(app: &App, settings: AlertSettings, audience: Audience) -> Watch {
+        let (store, clock) = (app.store.clone(), app.clock.clone());
+        let kept = app.queue_age.clone();
         let queue_age: QueueAge = Box::new(move || {
             let kept = kept.clone();
             Box::pin(async move { kept.read().await })
         });
-        Watch::with(store, clock, settings, queue_age, chance::seed())
+        Watch::with(store, clock, settings, queue_age, audience, chance::seed())
     }
 
     /// One that is told how old the queue is, and has these dice.
@@ -90,12 +89,14 @@ impl Watch {
         clock: Clock,
         settings: AlertSettings,
         queue_age: QueueAge,
+        audience: Audience,
         dice: Dice,
     ) -> Watch {
         Watch {
             store,
             clock,
             settings,
+            audience,
             queue_age,
             mint: Mint::new(dice),
             calm: FxHashMap::default(),
@@ -278,23 +279,22 @@ impl Watch {
         let Some(bound) = self.settings.bound(name) else {
             return Ok(());
         };
-        let since = Timestamp(now.0.saturating_sub(A_DAY.as_millis()));
+        let since = long_ago(now);
         // No more is counted than it takes to know.
         let limit = (bound.limit().max(0.0) as usize).saturating_add(1);
-        let count = async |tenant| {
-            let counted = self.store.retrying_since(tenant, since, limit).await?;
-            Ok::<_, StoreError>(Seen::value(counted as f64))
-        };
-        let all = count(None).await?;
+        let apart = self.audience.tenant.as_ref();
+        let all = retrying_of_everything(&*self.store, apart, since, limit).await?;
+        let all = Seen::value(all as f64);
         readings.push((name, Scope::Everything, all));
         let mut tenants: FxHashSet<TenantId> = open
             .keys()
             .filter(|(other, _)| *other == name)
             .filter_map(|(_, scope)| tenant_of(scope))
             .collect();
-        // A part is never more than the whole.
+        // A part is never more than the whole, but for the tenant that is none.
+        tenants.extend(apart.cloned());
         if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
-            let (width, since) = buckets(now, A_DAY);
+            let (width, since) = buckets(now, LONG_IN_RETRY);
             let failing = self
                 .store
                 .failing_figures(width, since, MAX_FAILING)
@@ -303,7 +303,10 @@ impl Watch {
             tenants.extend(failing.take(MAX_TENANTS_ASKED));
         }
         for tenant in tenants {
-            let seen = count(Some(tenant.clone())).await?;
+            let counted = self
+                .store
+                .retrying_since(Some(tenant.clone()), since, limit);
+            let seen = Seen::value(counted.await? as f64);
             readings.push((name, Scope::Tenant(tenant), seen));
         }
         Ok(())

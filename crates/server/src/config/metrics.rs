@@ -1,8 +1,10 @@
 //! What a document says about metrics.
 
+use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::Fields;
 
 use super::read::{read_truth, set};
+use crate::observe::Observatory;
 
 /// More series than Prometheus should keep of one target.
 const MAX_ENDPOINTS: u32 = 100_000;
@@ -29,6 +31,16 @@ impl Default for MetricSettings {
 }
 
 impl MetricSettings {
+    /// What counts by these settings, to which the deliveries of one tenant are no part of everything.
+    pub fn observatory(&self, apart: Option<TenantId>) -> Observatory {
+        let observe = Observatory::new().by_endpoint(self.endpoints_told());
+        let observe = observe.setting_apart(apart);
+        match self.enabled {
+            true => observe,
+            false => observe.blind(),
+        }
+    }
+
     /// How many endpoints are told of one by one.
     pub fn endpoints_told(&self) -> usize {
         match self.per_endpoint {

@@ -54,6 +54,16 @@ pub struct Means {
     pub post: Option<Arc<dyn Post>>,
 }
 
+impl Means {
+    /// Who is told.
+    pub fn audience(&self) -> Audience {
+        Audience {
+            tenant: self.settings.tenant.clone(),
+            letters: self.post.is_some().then(|| self.mail.to.clone()),
+        }
+    }
+}
+
 /// What telling needs.
 pub struct Telling {
     /// Where notices are kept.
@@ -95,6 +105,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
         means,
         stopped,
     } = telling;
+    let audience = means.audience();
     let Means {
         settings,
         mail,
@@ -104,10 +115,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
         store: store.clone(),
         clock: clock.clone(),
         switchboard: switchboard.clone(),
-        audience: Audience {
-            tenant: settings.tenant,
-            letters: post.is_some().then(|| mail.to.clone()),
-        },
+        audience,
         gather: settings.gather,
         hears,
         observe: observe.clone(),

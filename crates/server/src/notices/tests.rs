@@ -246,6 +246,19 @@ fn event(of: &str) -> NewEvent {
     }
 }
 
+fn alert(at: Timestamp, number: u128, scope: Scope) -> Alert {
+    Alert {
+        id: AlertId(number),
+        name: AlertName::RetryRatio,
+        scope,
+        tenant: None,
+        is_gone: false,
+        raised_at: at,
+        resolved_at: None,
+        detail: json!({}),
+    }
+}
+
 fn tripped() -> News {
     News::BreakerTripped(TripReason::ConsecutiveFailures)
 }
@@ -300,19 +313,34 @@ async fn nothing_is_told_of_the_operators_own_endpoints_but_by_mail() {
 }
 
 #[tokio::test]
+async fn an_alert_about_the_operators_own_tenant_makes_no_event() {
+    let world = World::start().await;
+    let at = world.clock.wall();
+    for (number, scope) in [
+        (1, Scope::Tenant(tenant("operator"))),
+        (2, Scope::Endpoint(EndpointId(2))),
+        (3, Scope::Everything),
+    ] {
+        let alert = alert(at, number, scope);
+        let raised = world.store.raise_alert(at, alert).await;
+        assert_eq!(raised, Ok(Insertion::Created));
+        let resolved = world.store.resolve_alert(at, AlertId(number)).await;
+        assert!(resolved.is_ok_and(|it| it.is_some()));
+    }
+    let herald = world.herald(Arc::new(Nobody), true);
+    while herald.round().await.expect("it tells") {}
+    let told = ["alert.raised", "alert.resolved"];
+    assert_eq!(world.operational().await, told, "of everything alone");
+    assert_eq!(world.acts().await, [told, told, told].concat());
+    world.pass(GATHER);
+    assert_eq!(world.letters().await[0].lines.len(), 6);
+}
+
+#[tokio::test]
 async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
     let world = World::start().await;
     let at = world.clock.wall();
-    let alert = Alert {
-        id: AlertId(1),
-        name: AlertName::RetryRatio,
-        scope: Scope::Tenant(tenant("acme")),
-        tenant: None,
-        is_gone: false,
-        raised_at: at,
-        resolved_at: None,
-        detail: json!({}),
-    };
+    let alert = alert(at, 1, Scope::Tenant(tenant("acme")));
     let raised = world.store.raise_alert(at, alert).await;
     assert_eq!(raised, Ok(Insertion::Created));
     let deleted = world.store.delete_tenant(at, tenant("acme")).await;

@@ -65,7 +65,7 @@ fn counters(seen: &Observatory) -> Vec<Metric> {
         ),
         Metric::counters(
             "posthaste_deliveries_total",
-            "Deliveries that ended on this node, by how.",
+            "Deliveries that ended on this node, by how; those that carry notices to the operator only if they were cancelled.",
             "status",
             [
                 ("succeeded", seen.succeeded.load(Relaxed)),
@@ -75,7 +75,7 @@ fn counters(seen: &Observatory) -> Vec<Metric> {
         ),
         Metric::counters(
             "posthaste_attempts_total",
-            "Attempts that this node made, by what came of them: success, or what went wrong.",
+            "Attempts that this node made, by what came of them: success, or what went wrong; none of those that carry notices to the operator.",
             "outcome",
             success.into_iter().chain(failures),
         ),
@@ -91,12 +91,12 @@ fn histograms(seen: &Observatory) -> [Metric; 3] {
     [
         Metric::histogram(
             "posthaste_attempt_seconds",
-            "How long attempts of this node took.",
+            "How long attempts of this node took, but for those that carry notices to the operator.",
             seen.attempt.snapshot(),
         ),
         Metric::histogram(
             "posthaste_first_attempt_lag_seconds",
-            "From when an event was accepted to the first byte that this node sent.",
+            "From when an event was accepted to the first byte that this node sent, but for notices to the operator.",
             seen.first_attempt_lag.snapshot(),
         ),
         Metric::histogram(
@@ -192,7 +192,7 @@ fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
     if let Some(retrying) = gauges.retrying_over_24h {
         metrics.push(Metric::gauge(
             "posthaste_retrying_over_24h",
-            "Deliveries of the whole store that have been in retry for longer than a day; the same on every node.",
+            "Deliveries of the whole store that have been in retry for longer than a day, but for notices to the operator; the same on every node.",
             retrying,
         ));
     }
@@ -203,22 +203,22 @@ fn ratios(health: &Health) -> [Metric; 4] {
     [
         (
             "posthaste_retry_ratio",
-            "Attempts of the last hour, of the whole store, that were not the first; the same on every node.",
+            "Attempts of the last hour, of the whole store but for notices to the operator, that were not the first; the same on every node.",
             health.retry_ratio,
         ),
         (
             "posthaste_dead_letter_ratio",
-            "Deliveries given up, of those of the whole store that succeeded or were given up in the last hour; the same on every node.",
+            "Deliveries given up, of those of the whole store, but for notices to the operator, that succeeded or were given up in the last hour; the same on every node.",
             health.dead_letter_ratio,
         ),
         (
             "posthaste_attempts_per_success",
-            "Attempts made in the last hour, of the whole store, for each delivery that succeeded; the same on every node.",
+            "Attempts made in the last hour, of the whole store but for notices to the operator, for each delivery that succeeded; the same on every node.",
             health.attempts_per_success,
         ),
         (
             "posthaste_second_attempt_success_ratio",
-            "Second attempts of the last hour, of the whole store, that succeeded; the same on every node.",
+            "Second attempts of the last hour, of the whole store but for notices to the operator, that succeeded; the same on every node.",
             health.second_attempt_success_ratio,
         ),
     ]

@@ -10,6 +10,8 @@
 //!   costs what was not written.
 //! - **Bounded.** So much waits to be written, so many endpoints are remembered; whoever was active least
 //!   recently is forgotten first.
+//! - **Nothing is told of the telling.** What happens to the tenant that gets the operational events counts for that
+//!   tenant and its endpoints, and for nothing else: a receiver of notices that fails would make more of them.
 //! - **Never in the way.** They tell of the work; nothing depends on them. While the store is away, what happened
 //!   waits, and whoever asks is told that it cannot be said.
 //!
@@ -26,6 +28,7 @@
 //! | [`remembered`] | a bounded map that forgets whoever was quiet longest |
 //! | [`busy`] | attempts of single endpoints, where the operator wants to see them |
 //! | [`gauges`] | what others know at the moment |
+//! | [`retrying`] | how much of everything has been in retry for long |
 //! | [`machine`] | what the machine says of the process and the disk |
 //! | [`metric`] | one metric, whoever reads it |
 //! | [`exposition`] | all of it as Prometheus reads it |
@@ -41,6 +44,7 @@ pub mod machine;
 pub mod metric;
 pub mod pending;
 pub mod remembered;
+pub mod retrying;
 pub mod series;
 pub mod tally;
 pub mod window;
@@ -102,6 +106,8 @@ pub struct AttemptSeen<'a> {
 pub struct Observatory {
     /// Nothing that happens to events and deliveries is counted.
     is_blind: bool,
+    /// Whose deliveries are no part of everything.
+    apart: Option<TenantId>,
     events_accepted: AtomicU64,
     succeeded: AtomicU64,
     failed: AtomicU64,
@@ -166,6 +172,7 @@ impl Observatory {
     pub fn new() -> Observatory {
         Observatory {
             is_blind: false,
+            apart: None,
             events_accepted: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -191,6 +198,17 @@ impl Observatory {
     pub fn blind(mut self) -> Observatory {
         self.is_blind = true;
         self
+    }
+
+    /// The same, to which the deliveries of this tenant are no part of everything: they tell of the others.
+    pub fn setting_apart(mut self, tenant: Option<TenantId>) -> Observatory {
+        self.apart = tenant;
+        self
+    }
+
+    /// Whose deliveries are no part of everything.
+    pub fn apart(&self) -> Option<&TenantId> {
+        self.apart.as_ref()
     }
 
     /// The same, with attempts counted for so many single endpoints.
@@ -222,16 +240,9 @@ impl Observatory {
         if self.is_blind {
             return;
         }
-        match seen.failure {
-            None => self.successes.fetch_add(1, Relaxed),
-            Some(kind) => self.failures[place_of(kind)].fetch_add(1, Relaxed),
-        };
-        self.attempt.observe(seen.latency);
-        if let Some(lag) = seen.first_attempt_lag {
-            self.first_attempt_lag.observe(lag);
-        }
-        if let Some(status) = seen.ended {
-            self.count_ended(status, 1);
+        let is_apart = self.apart() == Some(seen.tenant);
+        if !is_apart {
+            self.count_attempt(seen);
         }
         let tally = tally::of_attempt(seen);
         let failure = seen.failure.map(|kind| LastFailure {
@@ -241,7 +252,10 @@ impl Observatory {
         });
         let mut ledger = self.ledger();
         let pending = &mut ledger.pending;
-        pending.add(now.wall, seen.tenant, seen.endpoint, &tally);
+        match is_apart {
+            true => pending.add_apart(now.wall, seen.tenant, seen.endpoint, &tally),
+            false => pending.add(now.wall, seen.tenant, seen.endpoint, &tally),
+        }
         let (tenant, ok) = (seen.tenant, seen.failure.is_none());
         ledger.busy.count(now.wall, tenant, seen.endpoint, ok);
         let endpoint = ledger.endpoints.of(&seen.endpoint);
@@ -261,9 +275,13 @@ impl Observatory {
         if self.is_blind {
             return;
         }
-        self.count_ended(Status::Failed, given_up);
         let tally = tally::of_ended(Status::Failed, given_up);
         let pending = &mut self.ledger().pending;
+        if self.apart() == Some(tenant) {
+            pending.add_apart(now.wall, tenant, endpoint, &tally);
+            return;
+        }
+        self.count_ended(Status::Failed, given_up);
         pending.add(now.wall, tenant, endpoint, &tally);
     }
 
@@ -337,6 +355,21 @@ impl Observatory {
     /// Everything as Prometheus reads it.
     pub fn render(&self, gauges: &Gauges) -> String {
         exposition::render(&self.metrics(gauges))
+    }
+
+    /// Counts an attempt as one of all.
+    fn count_attempt(&self, seen: &AttemptSeen<'_>) {
+        match seen.failure {
+            None => self.successes.fetch_add(1, Relaxed),
+            Some(kind) => self.failures[place_of(kind)].fetch_add(1, Relaxed),
+        };
+        self.attempt.observe(seen.latency);
+        if let Some(lag) = seen.first_attempt_lag {
+            self.first_attempt_lag.observe(lag);
+        }
+        if let Some(status) = seen.ended {
+            self.count_ended(status, 1);
+        }
     }
 
     fn count_ended(&self, status: Status, deliveries: u64) {

@@ -54,8 +54,19 @@ impl Minute {
 impl Pending {
     /// Counts what happened to an endpoint of a tenant.
     pub fn add(&mut self, at: Timestamp, tenant: &TenantId, endpoint: EndpointId, tally: &Tally) {
+        self.minute(at).0.everything.add(tally);
+        self.add_apart(at, tenant, endpoint, tally);
+    }
+
+    /// The same, but for what it comes to with everybody else's.
+    pub fn add_apart(
+        &mut self,
+        at: Timestamp,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        tally: &Tally,
+    ) {
         let (minute, mut room) = self.minute(at);
-        minute.everything.add(tally);
         let counted = [
             count(&mut minute.tenants, tenant, tally, &mut room),
             count(&mut minute.endpoints, &endpoint, tally, &mut room),

@@ -10,6 +10,8 @@ use posthaste_store::{
     Counts, Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings, Tenant, Width,
 };
 
+mod apart;
+
 use super::machine::Process;
 use super::metric::{Labelled, Values};
 use super::window::{Gathered, Window};

@@ -263,6 +263,20 @@ async fn stumble(world: &World) {
 }
 
 #[tokio::test]
+async fn what_tells_of_others_in_vain_is_told_of_its_tenant_alone() {
+    let mut world = World::new().await;
+    let name = AlertName::RetryingOver24h;
+    world.audience.tenant = Some(acme());
+    world.only(name, Bound::Above(2.0));
+    for _ in 0..9 {
+        stumble(&world).await;
+    }
+    world.pass(Span::from_hours(25));
+    world.watch_for(Span::from_mins(1)).await;
+    assert_eq!(world.open().await, [(name, Scope::Tenant(acme()))]);
+}
+
+#[tokio::test]
 async fn what_is_in_retry_for_a_day_is_told_of_everything_and_of_its_tenant() {
     let mut world = World::new().await;
     let name = AlertName::RetryingOver24h;

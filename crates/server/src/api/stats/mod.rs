@@ -11,7 +11,6 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus, Tally};
 use serde::Serialize;
 use serde_json::json;
@@ -22,13 +21,10 @@ use super::call::Call;
 use super::endpoints;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Handler, Parameter, Route, Takes, Verb};
+use crate::observe::retrying::{MAX_RETRYING_COUNTED, long_ago, retrying_of_everything};
 use crate::observe::window::Window;
 use crate::observe::{HealthReport, Series};
 
-/// Deliveries in retry for longer than this are counted.
-const LONG_IN_RETRY: Span = Span::from_hours(24);
-/// They are counted no further than this: a hundred is alarming already.
-pub const MAX_RETRYING_COUNTED: usize = 10_000;
 /// Of one endpoint they are counted up to here.
 const MAX_WAITING_SEEN: usize = 250;
 /// The windows that are shown bucket by bucket. The first is the default.
@@ -164,19 +160,20 @@ async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body
     Ok(body::answer(StatusCode::OK, &report))
 }
 
-/// How many deliveries have been in retry for longer than a day.
+/// How many deliveries have been in retry for longer than a day, of one tenant or of everything.
 pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Result<u64, Problem> {
-    let since = a_day_ago(app);
-    let counted = app
-        .store
-        .retrying_since(tenant, since, MAX_RETRYING_COUNTED);
-    Ok(counted.await?)
+    let (since, most) = (long_ago(app.clock.wall()), MAX_RETRYING_COUNTED);
+    let (store, apart) = (&app.store, app.observe.apart());
+    Ok(match tenant {
+        Some(tenant) => store.retrying_since(Some(tenant), since, most).await?,
+        None => retrying_of_everything(&**store, apart, since, most).await?,
+    })
 }
 
 /// The same of one endpoint, whether it holds what waits for it or not. What was accepted within the day
 /// cannot be among them, so a backlog of new ones does not stand before the old.
 async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Result<u64, Problem> {
-    let since = a_day_ago(app);
+    let since = long_ago(app.clock.wall());
     let mut long = 0;
     for status in [StoredStatus::Retrying, StoredStatus::Held] {
         let filter = DeliveryFilter {
@@ -197,11 +194,6 @@ async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Resu
         long += found.items.iter().filter(is_long).count() as u64;
     }
     Ok(long)
-}
-
-fn a_day_ago(app: &App) -> Timestamp {
-    let now = app.clock.wall();
-    Timestamp(now.0.saturating_sub(LONG_IN_RETRY.as_millis()))
 }
 
 /// `GET /v1/stats/series`.
