@@ -70,7 +70,10 @@ pub(super) fn schema() -> Value {
             "at": {"type": "string", "format": "date-time"},
             "tenant_id": maybe,
             "endpoint_id": maybe,
-            "endpoint_url": maybe,
+            "endpoint_url": {
+                "type": ["string", "null"],
+                "description": "Without user, query and fragment, which may hold a token.",
+            },
             "detail": {
                 "type": "object",
                 "description": "Why, how often, and the like. More members may come.",

@@ -14,6 +14,7 @@ use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
 use posthaste_store::{AuditEntry, AuditOutcome, LetterLine, NoticeEntry, Via};
 use serde_json::{Map, Value, json};
 
+use super::place::place;
 use super::settings::Audience;
 
 /// What alerts begin with.
@@ -30,12 +31,19 @@ pub(crate) struct About {
     pub(crate) tenant: Option<TenantId>,
     /// The endpoint.
     pub(crate) endpoint: Option<EndpointId>,
-    /// Where that is.
+    /// Where that is, secrets and all.
     pub(crate) url: Option<String>,
     /// Who looks after it.
     pub(crate) owner_email: Option<String>,
     /// It has been deleted since.
     pub(crate) is_gone: bool,
+}
+
+impl About {
+    /// Where the endpoint is, as people may be told.
+    fn place(&self) -> Option<String> {
+        self.url.as_deref().and_then(place)
+    }
 }
 
 /// What is to be told of a notice.
@@ -73,7 +81,7 @@ fn event(notice: &NoticeEntry, about: &About) -> Value {
         "at": notice.at.to_string(),
         "tenant_id": about.tenant.as_ref().map(ToString::to_string),
         "endpoint_id": about.endpoint.map(|endpoint| endpoint.to_string()),
-        "endpoint_url": about.url,
+        "endpoint_url": about.place(),
         "detail": detail,
         "alert": alert,
     })
@@ -111,7 +119,7 @@ fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(Strin
         name: notice.name.clone(),
         tenant: about.tenant.as_ref().map(ToString::to_string),
         endpoint: about.endpoint.map(|endpoint| endpoint.to_string()),
-        endpoint_url: about.url.clone(),
+        endpoint_url: about.place(),
         detail: notice.detail.clone(),
     };
     let owner = about.owner_email.as_ref().filter(|owner| {
@@ -178,7 +186,7 @@ mod tests {
         About {
             tenant: tenant(of),
             endpoint: Some(EndpointId(5)),
-            url: Some("https://hooks.example.com/in".to_owned()),
+            url: Some("https://me:hunter2@hooks.example.com/in?token=hunter2#hunter2".to_owned()),
             owner_email: Some(OWNER.to_owned()),
             is_gone: false,
         }
@@ -221,6 +229,17 @@ mod tests {
             act.resource,
             format!("/v1/tenants/acme/endpoints/{endpoint}")
         );
+    }
+
+    #[test]
+    fn nobody_is_told_what_an_address_keeps_secret() {
+        for name in ["endpoint.disabled", "delivery.failed", "alert.raised"] {
+            let telling = decide(&notice(name, json!({})), &about("acme"), &audience());
+            assert!(telling.event.is_some() && !telling.lines.is_empty());
+            let told = format!("{telling:?}");
+            assert!(told.contains("https://hooks.example.com/in"), "{told}");
+            assert!(!told.contains("hunter2"), "{told}");
+        }
     }
 
     #[test]

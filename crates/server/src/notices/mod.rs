@@ -22,6 +22,7 @@ mod figures;
 mod herald;
 mod letters;
 pub mod mail;
+mod place;
 mod settings;
 #[cfg(test)]
 mod tests;

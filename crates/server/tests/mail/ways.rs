@@ -26,7 +26,7 @@ async fn a_letter_arrives_as_it_was_meant() {
     assert_eq!(arrived.hello, "example.com");
     assert!(arrived.secure);
     assert_eq!(arrived.user, None);
-    let endpoint = "Endpoint https://hooks.customer.com/in?… of acme";
+    let endpoint = "Endpoint https://hooks.customer.com/in of acme";
     let subject = arrived.header("subject");
     assert!(
         subject.starts_with(&format!("[posthaste] {endpoint}: it was disabled")),

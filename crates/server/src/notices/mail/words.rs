@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use posthaste_core::alert::AlertName;
 use posthaste_store::LetterLine;
 use serde_json::Value;
-use url::Url;
+
+use crate::notices::place::place;
 
 /// How much of an endpoint's address is shown.
 const MAX_URL_CHARS: usize = 200;
@@ -256,21 +257,10 @@ fn cause(code: &str) -> Option<&'static str> {
 /// An endpoint's address without user, password, query and fragment: letters are read by more than those who may
 /// know a token.
 pub(super) fn shown_url(text: &str) -> String {
-    let Ok(mut url) = Url::parse(text) else {
-        return "that cannot be shown".to_owned();
-    };
-    let had_query = url.query().is_some();
-    // Both only fail where there is nothing to remove.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.set_query(None);
-    url.set_fragment(None);
-    let shown = clean(url.as_str(), MAX_URL_CHARS);
-    if had_query {
-        format!("{shown}?…")
-    } else {
-        shown
-    }
+    let place = place(text);
+    place.map_or("that cannot be shown".to_owned(), |place| {
+        clean(&place, MAX_URL_CHARS)
+    })
 }
 
 /// A word of somebody else's.
@@ -436,10 +426,7 @@ mod tests {
     fn an_address_keeps_its_secrets() {
         for (url, shown) in [
             ("https://user:hunter2@a.example/x", "https://a.example/x"),
-            (
-                "https://a.example/x?token=hunter2#y",
-                "https://a.example/x?…",
-            ),
+            ("https://a.example/x?token=hunter2#y", "https://a.example/x"),
             ("https://a.example:8443", "https://a.example:8443/"),
             ("not a url hunter2", "that cannot be shown"),
         ] {
