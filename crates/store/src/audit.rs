@@ -51,6 +51,14 @@ impl AuditEntry {
     }
 }
 
+/// A path that is no longer than it may be.
+pub(crate) fn fitted(path: Option<String>) -> Option<String> {
+    path.map(|mut path| {
+        fit(&mut path);
+        path
+    })
+}
+
 fn fit(text: &mut String) {
     if let Some((end, _)) = text.char_indices().nth(MAX_AUDIT_CHARS) {
         text.truncate(end);

@@ -116,8 +116,14 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// Writes down what is about to be done. Texts are cut to [`MAX_AUDIT_CHARS`](crate::MAX_AUDIT_CHARS).
     fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<Insertion>;
 
-    /// Writes down what came of it, once: an entry that is complete stays as it is.
-    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed>;
+    /// Writes down what came of it, once: an entry that is complete stays as it is. What was made takes the place of
+    /// what it was made of, such as a tenant's endpoint of its endpoints.
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<Completed>;
 
     /// Entries, by their ids.
     fn audit(

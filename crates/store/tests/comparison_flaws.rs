@@ -486,8 +486,13 @@ impl Store for Flawed {
         self.inner.revoke_key(now, tenant, key)
     }
 
-    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
-        let finished = self.inner.finish_audit(entry, outcome);
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<Completed> {
+        let finished = self.inner.finish_audit(entry, outcome, made);
         match self.has(Flaw::ChangesWhatIsComplete) {
             true => Box::pin(async { finished.await.map(|_| Completed::Done) }),
             false => finished,

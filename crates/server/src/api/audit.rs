@@ -199,7 +199,10 @@ fn schemas() -> Vec<Schema> {
                 "from": maybe,
                 "action": text,
                 "tenant_id": maybe,
-                "resource": text,
+                "resource": {
+                    "type": "string",
+                    "description": "The path of what it was done to; of what was made, with its id.",
+                },
                 "outcome": {
                     "enum": ["done", "refused", null],
                     "description": "Null while it is under way, and if nobody knows what came of it.",

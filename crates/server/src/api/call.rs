@@ -112,7 +112,7 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let trail = Trail::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
     let answered = Guarded((route.handler)(call)).await;
     if let Some(outcome) = trail::outcome_of(&answered) {
-        trail.end(outcome).await;
+        trail.end(outcome, trail::made_by(&answered)).await;
     }
     answered
 }

@@ -15,7 +15,7 @@ use super::quota::too_many_keys;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
 };
-use super::{body, form, paging};
+use super::{body, form, paging, trail};
 use crate::chance::{fresh_api_key, hash_key};
 
 /// The longest name.
@@ -125,10 +125,10 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         created_at: now,
     };
     match app.store.create_key(now, key.clone()).await? {
-        Insertion::Created => Ok(body::answer_secret(
-            StatusCode::CREATED,
-            &shown(&key, Some(&plain)),
-        )),
+        Insertion::Created => {
+            let answer = body::answer_secret(StatusCode::CREATED, &shown(&key, Some(&plain)));
+            Ok(trail::made(key.id, answer))
+        }
         Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Insertion::Taken | Insertion::TooMany => Err(Problem::internal(&"a fresh key was refused")),
     }

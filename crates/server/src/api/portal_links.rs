@@ -20,7 +20,7 @@ use super::quota;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
 };
-use super::{body, paging};
+use super::{body, paging, trail};
 use crate::chance::{fresh_token, hash_key};
 
 const ALL: &str = "/v1/tenants/{tenant}/portal-links";
@@ -152,7 +152,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             let path = path.unwrap_or_default();
             let url = format!("{}/portal/{token}{path}", base.unwrap_or_default());
             let shown = shown(&pass, Some(url));
-            Ok(body::answer_secret(StatusCode::CREATED, &shown))
+            let answer = body::answer_secret(StatusCode::CREATED, &shown);
+            Ok(trail::made(pass.id, answer))
         }
         Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Insertion::Taken | Insertion::TooMany => {

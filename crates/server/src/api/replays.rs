@@ -19,6 +19,7 @@ use super::delivery_view::Shown;
 use super::paging;
 use super::problem::{Noun, Problem};
 use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
+use super::trail;
 
 pub(super) static GROUP: Group = Group {
     name: "Replays",
@@ -110,10 +111,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
     app.replay_bell.notify_one();
-    Ok(body::answer(
-        StatusCode::ACCEPTED,
-        &ReplayView::new(&replay),
-    ))
+    let answer = body::answer(StatusCode::ACCEPTED, &ReplayView::new(&replay));
+    Ok(trail::made(replay.id, answer))
 }
 
 /// `GET …/replays`.

@@ -19,7 +19,7 @@ use super::problem::{Noun, Problem};
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
 };
-use super::{App, body, form, paging};
+use super::{App, body, form, paging, trail};
 use crate::engine::EngineError;
 use crate::limits;
 
@@ -147,7 +147,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     match app.store.create_tenant(now, tenant.clone()).await? {
         Insertion::Created => {
             app.forget_tenant(&tenant.id);
-            Ok(body::answer(StatusCode::CREATED, &shown(&tenant)))
+            let answer = body::answer(StatusCode::CREATED, &shown(&tenant));
+            Ok(trail::made(&tenant.id, answer))
         }
         Insertion::Taken => {
             let detail = format!(

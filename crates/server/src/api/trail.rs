@@ -3,9 +3,11 @@
 //! What is about to be done is written down first, and what came of it afterwards; so nothing is ever
 //! done that is not in the audit, and an entry without an outcome says that nobody knows what came of it, as
 //! when the process died in between.
+//! Of what was made the entry names the id once it is known, as `/v1/tenants/acme/endpoints/ep_…`.
 //! Reading leaves no trail, but for reading a secret; nor do events, of which there are too many, and
 //! which are their own record.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -74,10 +76,29 @@ pub(super) fn leaves(route: &Route) -> bool {
     }
 }
 
+/// What an act made, which its handler tells with the answer: an id, and no secret, since more read the audit than
+/// the answer.
+#[derive(Clone, Debug)]
+struct Made(String);
+
+/// The answer of a handler that has made what has this id.
+pub(super) fn made(id: impl Display, mut answer: Response<Body>) -> Response<Body> {
+    answer.extensions_mut().insert(Made(id.to_string()));
+    answer
+}
+
+/// The id of what was made, if a handler answered that something was.
+pub(super) fn made_by(answered: &Result<Response<Body>, Problem>) -> Option<&str> {
+    let made: &Made = answered.as_ref().ok()?.extensions().get()?;
+    Some(&made.0)
+}
+
 /// An act that is under way.
 pub(crate) struct Trail {
     app: Arc<App>,
     entry: AuditId,
+    /// What it is done to.
+    resource: String,
 }
 
 impl Trail {
@@ -116,13 +137,15 @@ impl Trail {
         Ok(Trail {
             app: app.clone(),
             entry: id,
+            resource: path.to_owned(),
         })
     }
 
-    /// Writes down what came of it.
-    pub(crate) async fn end(self, outcome: AuditOutcome) {
+    /// Writes down what came of it, and the id of what it made.
+    pub(crate) async fn end(self, outcome: AuditOutcome, made: Option<&str>) {
+        let made = made.map(|id| format!("{}/{id}", self.resource));
         // It is done, or it is not: that its outcome cannot be written down changes nothing.
-        if let Err(why) = self.app.store.finish_audit(self.entry, outcome).await {
+        if let Err(why) = self.app.store.finish_audit(self.entry, outcome, made).await {
             tracing::warn!(entry = %self.entry, %why, "the outcome of an act could not be written down");
         }
     }

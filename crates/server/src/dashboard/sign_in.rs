@@ -80,7 +80,7 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
         expires_at: Timestamp(now.0.saturating_add(life_ms)),
     };
     match app.store.create_pass(now, pass).await? {
-        Insertion::Created => trail.end(AuditOutcome::Done).await,
+        Insertion::Created => trail.end(AuditOutcome::Done, None).await,
         Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => {
             return Err(Problem::internal(&"a fresh session was refused"));
         }
@@ -130,7 +130,7 @@ pub(super) async fn leave(
                     let trail = leaves_trail(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;
                     app.store.end_pass(app.clock.wall(), None, pass).await?;
-                    trail.end(AuditOutcome::Done).await;
+                    trail.end(AuditOutcome::Done, None).await;
                 }
                 Door::Portal { .. } | Door::Key(_) => {}
             }

@@ -1,5 +1,8 @@
 //! Who did what, to be read; and whose something is.
 
+use std::collections::BTreeSet;
+
+use posthaste::api::routes;
 use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_moment, id_of};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};
@@ -81,6 +84,66 @@ async fn an_entry_says_who_did_what_and_what_came_of_it() {
         entry["from"] = Value::Null;
     }
     assert_eq!(own.json, expected);
+}
+
+#[tokio::test]
+async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    let own = "/v1/tenants/acme";
+    let makers = [
+        (
+            "create_tenant",
+            "/v1/tenants".to_owned(),
+            json!({"id": "b"}),
+        ),
+        ("create_key", format!("{own}/keys"), json!({"name": "ci"})),
+        (
+            "create_portal_link",
+            format!("{own}/portal-links"),
+            json!({}),
+        ),
+        (
+            "create_endpoint",
+            format!("{own}/endpoints"),
+            json!({"url": "https://example.com/hooks?token=hunter2"}),
+        ),
+        ("test_endpoint", format!("{endpoint}/test"), json!({})),
+        ("create_replay", format!("{own}/replays"), json!({})),
+    ];
+    // Events are their own record.
+    let creating = routes::all().filter(|route| {
+        let creates = route.name.starts_with("create_") || route.name == "test_endpoint";
+        let creates = creates || route.gives.iter().any(|it| it.status == 201);
+        creates && !route.name.starts_with("create_event")
+    });
+    let creating: BTreeSet<&str> = creating.map(|route| route.name).collect();
+    let made: BTreeSet<&str> = makers.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(made, creating, "every route that makes something is tried");
+    for (name, path, body) in makers {
+        let made = world.post(&path, body).await;
+        assert!(made.status.is_success(), "{name}: {}", made.json);
+        let entries = world.get("/v1/audit?limit=1").await.json;
+        let entry = &entries["data"][0];
+        assert_eq!(entry["action"], name);
+        assert_eq!(entry["outcome"], "done", "{name}");
+        let resource = format!("{path}/{}", made.text("id"));
+        assert_eq!(entry["resource"], json!(resource), "{name}");
+        let told = entry.to_string();
+        for secret in ["key", "secret", "url", "token"] {
+            if let Some(secret) = made.json[secret].as_str() {
+                assert!(!told.contains(secret), "{name}: {told}");
+            }
+        }
+        assert!(!told.contains("hunter2"), "{told}");
+        // What was refused made nothing.
+        let refused = world.post(&path, json!({"nonsense": 1})).await;
+        assert_eq!(refused.status, 422, "{name}: {}", refused.json);
+        let entries = world.get("/v1/audit?limit=1").await.json;
+        assert_eq!(entries["data"][0]["outcome"], "refused", "{name}");
+        assert_eq!(entries["data"][0]["resource"], json!(path), "{name}");
+    }
 }
 
 #[tokio::test]

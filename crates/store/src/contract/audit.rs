@@ -66,7 +66,10 @@ pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harn
     let begun = world.store.begin_audit(at(9), again).await;
     assert_eq!(begun, Ok(Insertion::Taken));
 
-    let finish = |entry: &AuditEntry, outcome| world.store.finish_audit(entry.id, outcome);
+    let finish = |entry: &AuditEntry, outcome| {
+        let made = (outcome == AuditOutcome::Done).then(|| "/v1/tenants/acme/keys/ü".to_owned());
+        world.store.finish_audit(entry.id, outcome, made)
+    };
     assert_eq!(finish(&first, refused()).await, Ok(Completed::Done));
     assert_eq!(
         finish(&first, AuditOutcome::Done).await,
@@ -82,6 +85,7 @@ pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harn
     first.outcome = Some(refused());
     let bare = AuditEntry {
         outcome: Some(AuditOutcome::Done),
+        resource: "/v1/tenants/acme/keys/ü".to_owned(),
         ..bare
     };
     let expected = [cut_short, complete, bare, first];
@@ -102,10 +106,18 @@ pub(super) async fn long_texts_are_cut(harness: &dyn Harness) {
     assert_eq!(begun, Ok(Insertion::Created));
     let finished = world
         .store
-        .finish_audit(made.id, AuditOutcome::Refused(long));
+        .finish_audit(made.id, AuditOutcome::Refused(long.clone()), None);
+    assert_eq!(finished.await, Ok(Completed::Done));
+    let other = entry(at(0), 2, None);
+    let begun = world.store.begin_audit(at(0), other.clone()).await;
+    assert_eq!(begun, Ok(Insertion::Created));
+    let finished = world
+        .store
+        .finish_audit(other.id, AuditOutcome::Done, Some(long));
     assert_eq!(finished.await, Ok(Completed::Done));
     let found = listed(&world, &AuditFilter::default(), 9).await;
     let cut = "ü".repeat(MAX_AUDIT_CHARS);
+    assert_eq!(found[1].resource, cut);
     assert_eq!(found[0].resource, cut);
     assert_eq!(found[0].outcome, Some(AuditOutcome::Refused(cut)));
     assert_eq!(found[0].actor, "a\u{fffd}b");

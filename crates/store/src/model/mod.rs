@@ -211,8 +211,13 @@ impl Store for ModelStore {
         answer(self.write(|tables| tables.begin_audit(entry)))
     }
 
-    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
-        answer(self.write(|tables| tables.finish_audit(entry, outcome)))
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<Completed> {
+        answer(self.write(|tables| tables.finish_audit(entry, outcome, made)))
     }
 
     fn audit(

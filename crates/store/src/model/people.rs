@@ -5,7 +5,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::tables::{AuditRow, Owner, PassRow, Tables, page};
-use crate::audit::first_kept;
+use crate::audit::{first_kept, fitted};
 use crate::{
     AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Holder, Insertion, KeyHash, Named,
     Page, PageRequest, Pass,
@@ -89,7 +89,12 @@ impl Tables {
         Insertion::Created
     }
 
-    pub(super) fn finish_audit(&mut self, entry: AuditId, outcome: AuditOutcome) -> Completed {
+    pub(super) fn finish_audit(
+        &mut self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Completed {
         let Some(row) = self.audit.get_mut(&entry) else {
             return Completed::NoSuchEntry;
         };
@@ -97,6 +102,9 @@ impl Tables {
             return Completed::Already;
         }
         row.entry.outcome = Some(outcome.fitted());
+        if let Some(made) = fitted(made) {
+            row.entry.resource = made;
+        }
         Completed::Done
     }
 

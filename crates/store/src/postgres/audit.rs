@@ -75,12 +75,15 @@ pub(super) async fn finish(
     scene: &mut Scene,
     entry: AuditId,
     outcome: &AuditOutcome,
+    made: Option<&str>,
 ) -> Result<Completed, Fault> {
     let link = &scene.link;
     let (word, code) = outcome.columns();
     let id = Id(entry.0);
-    let sql = "UPDATE audit SET outcome = $2, code = $3 WHERE id = $1 AND outcome IS NULL";
-    if link.execute(sql, &[&id, &Code(word), &code]).await? == 1 {
+    let sql = "UPDATE audit SET outcome = $2, code = $3, resource = coalesce($4, resource) \
+               WHERE id = $1 AND outcome IS NULL";
+    let given: [&(dyn ToSql + Sync); 4] = [&id, &Code(word), &code, &made];
+    if link.execute(sql, &given).await? == 1 {
         return Ok(Completed::Done);
     }
     let there = link

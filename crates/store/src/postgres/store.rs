@@ -31,6 +31,7 @@ use super::{
     audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, usage, whose,
     work,
 };
+use crate::audit::fitted;
 use crate::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
     Cluster, Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason,
@@ -221,9 +222,16 @@ impl Store for PostgresStore {
         self.write(async move |scene: &mut Scene| audit::begin(scene, &entry).await)
     }
 
-    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
-        let outcome = outcome.fitted();
-        self.write(async move |scene: &mut Scene| audit::finish(scene, entry, &outcome).await)
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<Completed> {
+        let (outcome, made) = (outcome.fitted(), fitted(made));
+        self.write(async move |scene: &mut Scene| {
+            audit::finish(scene, entry, &outcome, made.as_deref()).await
+        })
     }
 
     fn audit(

@@ -61,15 +61,17 @@ pub(super) fn finish(
     scene: &mut Scene<'_>,
     entry: AuditId,
     outcome: &AuditOutcome,
+    made: Option<&str>,
 ) -> rusqlite::Result<Completed> {
     let (word, code) = outcome.columns();
     let id = id_bytes(entry.0);
     let completed = scene
         .conn
         .prepare_cached(
-            "UPDATE audit SET outcome = ?2, code = ?3 WHERE id = ?1 AND outcome IS NULL",
+            "UPDATE audit SET outcome = ?2, code = ?3, resource = coalesce(?4, resource) \
+             WHERE id = ?1 AND outcome IS NULL",
         )?
-        .execute(params![id, Code(word), code])?;
+        .execute(params![id, Code(word), code, made])?;
     if completed == 1 {
         return Ok(Completed::Done);
     }

@@ -34,6 +34,7 @@ use super::{
     accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, usage,
     whose, work,
 };
+use crate::audit::fitted;
 use crate::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
@@ -277,9 +278,14 @@ impl Store for SqliteStore {
         self.write(move |scene| audit::begin(scene, &entry))
     }
 
-    fn finish_audit(&self, entry: AuditId, outcome: AuditOutcome) -> Answer<Completed> {
-        let outcome = outcome.fitted();
-        self.write(move |scene| audit::finish(scene, entry, &outcome))
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<Completed> {
+        let (outcome, made) = (outcome.fitted(), fitted(made));
+        self.write(move |scene| audit::finish(scene, entry, &outcome, made.as_deref()))
     }
 
     fn audit(

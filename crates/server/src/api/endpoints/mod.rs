@@ -26,7 +26,7 @@ use super::route::{
     to_the_end,
 };
 use super::tenants::{MAX_TRIES, contended};
-use super::{body, paging};
+use super::{body, paging, trail};
 use crate::signing_keys::{SigningKeyring, reveal};
 use show::{seal_credentials, seal_headers, shown};
 
@@ -297,7 +297,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             let mut shown = shown(app, tenant, &row)?;
             shown.secret = Some(plain);
             shown.public_key = public_key;
-            Ok(body::answer_secret(StatusCode::CREATED, &shown))
+            let answer = body::answer_secret(StatusCode::CREATED, &shown);
+            Ok(trail::made(row.endpoint.id, answer))
         }
         Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
         Insertion::TooMany => Err(too_many_endpoints(allowed)),

@@ -31,6 +31,7 @@ use super::code::Code;
 use super::delivery_view::{Shown, status_now};
 use super::paging;
 use super::problem::{Noun, Problem};
+use super::trail;
 use intake::{Draft, Reader};
 use trace::Traced;
 use view::{EventSummary, EventView, Fate, write_accepted};
@@ -68,7 +69,8 @@ async fn accept_event(mut call: Call, traced: &mut Traced) -> Result<Response<Bo
     reader.header(call.headers(), &mut draft);
     let draft = reader.finish(draft)?;
     let event = draft.into_event(now, tenant.tenant.id.clone(), None, traced.context());
-    accept_one(&app, &tenant, now, event, traced).await
+    let accepted = accept_one(&app, &tenant, now, event, traced).await?;
+    Ok(answer(&accepted))
 }
 
 /// `POST …/events/batch`.
@@ -142,7 +144,12 @@ async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Bod
     }
     let owner = tenant.tenant.id.clone();
     let event = draft.into_event(now, owner, Some(endpoint), traced.context());
-    accept_one(&app, &tenant, now, event, traced).await
+    let accepted = accept_one(&app, &tenant, now, event, traced).await?;
+    let answer = answer(&accepted);
+    Ok(match accepted.first() {
+        Some(ingested) => trail::made(ingested.event.id, answer),
+        None => answer,
+    })
 }
 
 /// The largest body that may carry one event: as large as any other, unless the tenant may send larger
@@ -163,14 +170,19 @@ async fn accept_one(
     now: Timestamp,
     event: NewEvent,
     traced: &mut Traced,
-) -> Result<Response<Body>, Problem> {
+) -> Result<Vec<Ingested>, Problem> {
     let accepted = store(app, tenant, now, vec![event]).await?;
     traced.accepted(&accepted);
+    Ok(accepted)
+}
+
+/// What is answered to one event.
+fn answer(accepted: &[Ingested]) -> Response<Body> {
     let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
-    for ingested in &accepted {
+    for ingested in accepted {
         write_accepted(&ingested.event, &mut out);
     }
-    Ok(body::answer_bytes(status_of(&accepted), out.into()))
+    body::answer_bytes(status_of(accepted), out.into())
 }
 
 /// 202 if anything was accepted, 200 if all of it was there already.

@@ -210,7 +210,8 @@ impl Side<'_> {
                     true => AuditOutcome::Refused("not_found".to_owned()),
                     false => AuditOutcome::Done,
                 };
-                self.tell(&store.finish_audit(entry, outcome).await)
+                let made = (!refused).then(|| format!("/v1/{entry}"));
+                self.tell(&store.finish_audit(entry, outcome, made).await)
             }
             Operation::RaiseAlert {
                 now,
