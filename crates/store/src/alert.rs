@@ -94,7 +94,9 @@ pub trait Alerts {
     /// cannot be used by anybody else.
     fn stored_bytes(&self) -> Answer<Option<u64>>;
 
-    /// Since when something has been waiting to be told: the oldest notice that nobody has told, or the oldest letter
-    /// that could not be sent so far.
+    /// Since when the oldest notice has been waiting that nobody has told.
     fn untold_since(&self) -> Answer<Option<Timestamp>>;
+
+    /// Since when the oldest letter to one of these recipients has been waiting that was tried in vain.
+    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>>;
 }

@@ -275,6 +275,7 @@ impl Alerts for Flawed {
         open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
         stored_bytes() -> Answer<Option<u64>>;
         untold_since() -> Answer<Option<Timestamp>>;
+        unsent_since(recipients: Vec<String>) -> Answer<Option<Timestamp>>;
     }
 }
 

@@ -354,12 +354,20 @@ impl Watch {
         }
     }
 
+    /// How long something has been waiting to be told, or to be mailed to the operator. What an owner's mail server
+    /// refuses is that owner's.
     async fn read_untold(&self, now: Timestamp) -> Seen {
-        match self.store.untold_since().await {
-            Err(_) => Seen::Unknown,
-            Ok(None) => Seen::Nothing,
-            Ok(Some(at)) => Seen::value(now.since(at).as_secs_f64()),
-        }
+        // Without a mail server there is nobody to take a letter, and none is stuck.
+        let operator = self.audience.letters.clone().unwrap_or_default();
+        let asked = [
+            self.store.untold_since().await,
+            self.store.unsent_since(operator).await,
+        ];
+        let [Ok(untold), Ok(unsent)] = asked else {
+            return Seen::Unknown;
+        };
+        let oldest = [untold, unsent].into_iter().flatten().min();
+        oldest.map_or(Seen::Nothing, |at| Seen::value(now.since(at).as_secs_f64()))
     }
 
     async fn judge(&mut self, now: Now, open: Open, readings: Readings) -> Result<(), StoreError> {

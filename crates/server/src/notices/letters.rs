@@ -32,7 +32,7 @@ const FIRST_PAUSE: Span = Span::from_mins(1);
 /// The longest that becomes.
 const LONGEST_PAUSE: Span = Span::from_hours(1);
 /// A letter is tried for so long.
-const TRIED_FOR: Span = Span::from_days(5);
+pub(super) const TRIED_FOR: Span = Span::from_days(5);
 
 /// Sends letters.
 pub(super) struct Postman {

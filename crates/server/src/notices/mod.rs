@@ -26,6 +26,7 @@ mod place;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unposted;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ use crate::switchboard::Switchboard;
 use herald::Herald;
 use letters::Postman;
 use mail::{MailSettings, Post};
+use unposted::Unposted;
 
 /// By what means people are told.
 #[derive(Clone)]
@@ -123,7 +125,14 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
     };
     let telling = herald.run(stopped.clone());
     let Some(post) = post else {
-        return tokio::spawn(telling);
+        let unposted = Unposted {
+            store,
+            clock,
+            switchboard,
+        };
+        return tokio::spawn(async move {
+            tokio::join!(telling, unposted.run(stopped));
+        });
     };
     let postman = Postman {
         store,

@@ -30,6 +30,7 @@ use super::herald::{Hearing, Hears, Herald, Nobody};
 use super::letters::Postman;
 use super::mail::{Post, PostError, Sending};
 use super::settings::Audience;
+use super::unposted::Unposted;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::observe::Observatory;
@@ -523,6 +524,32 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     world.pass(Span::from_mins(2));
     postman.round().await.expect("it sends");
     assert_eq!(count(&given()), 3);
+}
+
+#[tokio::test]
+async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
+    let world = World::start().await;
+    world.fail("acme", vec![tripped()]).await;
+    let herald = world.herald(Arc::new(Nobody), true);
+    assert_eq!(herald.round().await, Ok(true));
+    let unposted = Unposted {
+        store: world.store.clone(),
+        clock: world.clock.clone(),
+        switchboard: world.switchboard.clone(),
+    };
+    for _ in 0..4 {
+        world.pass(Span::from_days(1));
+        assert_eq!(unposted.round().await, Ok(false));
+    }
+    // Should there be one again, they go.
+    world.pass(Span::from_mins(10));
+    let kept = world.letters().await;
+    assert_eq!(kept.len(), 2);
+    assert_eq!(kept[0].tries, 0, "nobody has tried");
+    world.pass(Span::from_days(1));
+    assert_eq!(unposted.round().await, Ok(false));
+    world.pass(Span::from_days(1));
+    assert_eq!(world.letters().await, []);
 }
 
 /// Cannot write to the operator.

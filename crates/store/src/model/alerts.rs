@@ -39,11 +39,14 @@ impl Alerts for ModelStore {
     }
 
     fn untold_since(&self) -> Answer<Option<Timestamp>> {
+        answer(self.read(|tables| tables.notices.first().map(|row| row.notice.at)))
+    }
+
+    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
         answer(self.read(|tables| {
-            let tried = tables.letters.values().filter(|kept| kept.letter.tries > 0);
-            let oldest = tried.map(|kept| kept.letter.first_at);
-            let notice = tables.notices.first().map(|row| row.notice.at);
-            oldest.chain(notice).min()
+            let letters = tables.letters.values().map(|kept| &kept.letter);
+            let tried = letters.filter(|it| it.tries > 0 && recipients.contains(&it.recipient));
+            tried.map(|it| it.first_at).min()
         }))
     }
 }

@@ -111,7 +111,10 @@ impl Tables {
         };
         self.notices.push(NoticeRow { owner, notice });
         let oldest = self.last_notice.saturating_sub(MAX_NOTICES);
-        self.notices.retain(|row| row.notice.number > oldest);
+        let over = self
+            .notices
+            .partition_point(|row| row.notice.number <= oldest);
+        self.notices.drain(..over);
     }
 
     /// An endpoint, and whose it is.

@@ -55,10 +55,17 @@ impl Alerts for PostgresStore {
 
     fn untold_since(&self) -> Answer<Option<Timestamp>> {
         self.read(Pace::Long, async |link: &Link| {
-            let sql = "SELECT least((SELECT min(first_at) FROM letters WHERE tries > 0), \
-                       (SELECT at FROM notices WHERE number > \
-                       (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1))";
-            let oldest: Option<i64> = link.query_one(sql, &[]).await?.get(0);
+            let sql = "SELECT at FROM notices WHERE number > \
+                       (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1";
+            let oldest = link.query_opt(sql, &[]).await?;
+            Ok(oldest.map(|row| at(row.get(0))))
+        })
+    }
+
+    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
+        self.read(Pace::Long, async move |link: &Link| {
+            let sql = "SELECT min(first_at) FROM letters WHERE tries > 0 AND recipient = ANY ($1)";
+            let oldest: Option<i64> = link.query_one(sql, &[&recipients]).await?.get(0);
             Ok(oldest.map(at))
         })
     }

@@ -47,7 +47,12 @@ impl Alerts for SqliteStore {
     }
 
     fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        self.read(Pace::Long, untold)
+        self.read(Pace::Quick, untold)
+    }
+
+    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
+        let recipients = to_json(&recipients);
+        self.read(Pace::Long, move |conn| unsent(conn, &recipients))
     }
 }
 
@@ -215,11 +220,22 @@ fn stored(conn: &Connection) -> rusqlite::Result<u64> {
 fn untold(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let oldest: Option<i64> = conn
         .prepare_cached(
-            "SELECT min(at) FROM (SELECT min(first_at) AS at FROM letters WHERE tries > 0 UNION ALL \
-             SELECT at FROM (SELECT at FROM notices WHERE number > \
-             (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1))",
+            "SELECT at FROM notices WHERE number > (SELECT value FROM meta WHERE name = 'told') \
+             ORDER BY number LIMIT 1",
         )?
-        .query_row([], |row| row.get(0))?;
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(oldest.map(at))
+}
+
+/// Of letters to recipients, as JSON.
+fn unsent(conn: &Connection, recipients: &str) -> rusqlite::Result<Option<Timestamp>> {
+    let oldest: Option<i64> = conn
+        .prepare_cached(
+            "SELECT min(first_at) FROM letters WHERE tries > 0 AND recipient IN \
+             (SELECT value FROM json_each(?1))",
+        )?
+        .query_row([recipients], |row| row.get(0))?;
     Ok(oldest.map(at))
 }
 

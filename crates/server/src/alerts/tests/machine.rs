@@ -2,7 +2,8 @@
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::time::Span;
-use posthaste_store::{Happened, Scope, Tally};
+use posthaste_store::{Happened, LetterLine, Posted, Scope, Tally};
+use serde_json::json;
 
 use super::World;
 
@@ -123,4 +124,64 @@ async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
     world.watch_for(Span::from_mins(6)).await;
     // What was told is gone; the end of it is news.
     assert_eq!(world.told(name, &EVERYTHING).await, (0, 1));
+}
+
+/// A letter that the mail server did not take.
+async fn stuck(world: &World, recipient: &str) {
+    let line = LetterLine {
+        at: world.now(),
+        name: "endpoint.recovered".to_owned(),
+        tenant: None,
+        endpoint: None,
+        endpoint_url: None,
+        detail: json!({}),
+    };
+    let (store, now) = (&world.store, world.now());
+    let lines = vec![(recipient.to_owned(), line)];
+    let told = store.tell(now, 0, 0, lines, now).await;
+    assert_eq!(told, Ok(true));
+    let claimed = store.claim_letters(now, now, 9).await.expect("it claims");
+    let letter = claimed.iter().find(|it| it.recipient == recipient);
+    let revision = letter.expect("it is due").revision;
+    let later = Posted::Later {
+        at: now.after(Span::from_days(1)),
+    };
+    let settled = store.settle_letter(recipient.to_owned(), revision, later);
+    assert_eq!(settled.await, Ok(true));
+}
+
+#[tokio::test]
+async fn only_a_letter_that_somebody_could_send_to_the_operator_is_stuck() {
+    let (ops, owner) = ("ops@example.com", "owner@example.com");
+    for (recipient, mail, is_stuck) in
+        [(ops, true, true), (owner, true, false), (ops, false, false)]
+    {
+        let mut world = World::new().await;
+        let name = AlertName::NoticesStuck;
+        world.audience.letters = Some(vec![ops.to_owned()]);
+        world.only(name, name.bound());
+        stuck(&world, recipient).await;
+        world.watch_for(Span::from_mins(14)).await;
+        assert_eq!(world.open().await, []);
+        if !mail {
+            world.audience.letters = None;
+            world.restart();
+        }
+        world.watch_for(Span::from_mins(3)).await;
+        let expected: &[_] = match is_stuck {
+            true => &[(name, EVERYTHING)],
+            false => &[],
+        };
+        assert_eq!(world.open().await, expected, "{recipient} {mail}");
+        // Taken out of the configuration, nothing lingers.
+        world.audience.letters = None;
+        world.restart();
+        // The alert's own notice has been told meanwhile.
+        let last = world.store.notices(0, 9).await.expect("it reads");
+        let last = last.last().map_or(0, |it| it.number);
+        let told = world.store.tell(world.now(), 0, last, vec![], world.now());
+        assert_eq!(told.await, Ok(true));
+        world.watch_for(Span::from_mins(6)).await;
+        assert_eq!(world.open().await, [], "{recipient} {mail}");
+    }
 }

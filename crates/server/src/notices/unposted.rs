@@ -1,0 +1,75 @@
+//! What becomes of letters while there is no mail server.
+//!
+//! They are kept, should one be configured again, for as long as any letter would be tried; then they are let go, with
+//! a line in the log. Nobody writes new ones meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::time::Span;
+use posthaste_store::{Posted, Store, StoreError};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::herald::teller;
+use super::letters::TRIED_FOR;
+use crate::clock::Clock;
+use crate::switchboard::Switchboard;
+
+/// How often it looks.
+const LOOKING: Duration = Duration::from_secs(60);
+/// A letter that was looked at is left alone for so long: should there be a mail server again, it goes after that.
+const LEFT_ALONE: Span = Span::from_mins(10);
+/// How many letters are looked at in one step.
+const STEP: usize = 50;
+
+/// Looks after letters that nobody sends.
+pub(super) struct Unposted {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
+    pub(super) switchboard: Arc<Switchboard>,
+}
+
+impl Unposted {
+    /// Looks after them until told to stop.
+    pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let mut pause = LOOKING;
+            if self.switchboard.is_mine(teller()) {
+                match self.round().await {
+                    Ok(true) => pause = Duration::ZERO,
+                    Ok(false) => {}
+                    Err(StoreError::Closed) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "letters could not be looked after; they are kept");
+                    }
+                }
+            }
+            let stopping = stopped.wait_for(|stopping| *stopping);
+            if timeout(pause, stopping).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Lets go of what is too old, and says whether there may be more.
+    pub(super) async fn round(&self) -> Result<bool, StoreError> {
+        let now = self.clock.wall();
+        let letters = self.store.claim_letters(now, now.after(LEFT_ALONE), STEP);
+        let letters = letters.await?;
+        let more = letters.len() == STEP;
+        for letter in letters {
+            if letter.first_at.after(TRIED_FOR) > now {
+                continue;
+            }
+            let (since, lines) = (letter.first_at, letter.lines.len());
+            let dropped =
+                self.store
+                    .settle_letter(letter.recipient, letter.revision, Posted::Dropped);
+            if dropped.await? {
+                tracing::warn!(%since, lines, "a letter was dropped: there is no mail server to send it");
+            }
+        }
+        Ok(more)
+    }
+}
