@@ -178,6 +178,11 @@ impl Dispatcher {
         self.turns = Turns::sharing(true);
     }
 
+    /// How many attempts a tenant has under way here.
+    pub fn under_way(&self, tenant: &TenantId) -> usize {
+        self.turns.under_way(tenant)
+    }
+
     /// What limited tenants have under way here, and what they want.
     pub fn crowds(&self) -> Vec<Crowd> {
         self.turns.crowds()

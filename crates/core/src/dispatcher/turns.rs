@@ -100,6 +100,12 @@ impl Turns {
         std::mem::take(&mut self.lacks_room)
     }
 
+    /// How many of a tenant's are under way.
+    pub(super) fn under_way(&self, id: &TenantId) -> usize {
+        let tenant = self.by_id.get(id).map(|index| &self.tenants[*index]);
+        tenant.map_or(0, |tenant| tenant.flights)
+    }
+
     /// Every limited tenant.
     pub(super) fn crowds(&self) -> Vec<Crowd> {
         let mut crowds = Vec::new();
@@ -343,6 +349,18 @@ mod tests {
         turns.landed(hog, PLACES - taken + 1);
         turns.landed(hog, PLACES - taken + 2);
         assert!(turns.next(PLACES - taken + 2).is_some());
+    }
+
+    #[test]
+    fn what_is_under_way_is_known_by_tenant_whether_it_is_limited_or_not() {
+        let mut turns = Turns::default();
+        let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
+        turns.took_off(one);
+        turns.took_off(one);
+        turns.took_off(other);
+        turns.landed(one, 10);
+        let under_way = |name: &str| turns.under_way(&name.parse().unwrap());
+        assert_eq!(["one", "other", "nobody"].map(under_way), [1, 1, 0]);
     }
 
     #[test]

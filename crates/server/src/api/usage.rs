@@ -76,11 +76,12 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let usage = app.store.usage(now, tenant.id.clone()).await?;
     let usage = usage.ok_or_else(|| Problem::missing(Noun::Tenant))?;
+    let under_way = app.switchboard.under_way(&tenant.id).await;
     let plans = &app.settings.plans;
     let limits = app.limits_of(tenant);
     let view = |limit: LimitName| LimitView {
         limit: value_of(&limits, limit),
-        used: used_of(&usage, limit),
+        used: used_of(&usage, under_way, limit),
         source: match plans.source(tenant, limit) {
             LimitSource::Tenant => "tenant",
             LimitSource::Plan => "plan",
@@ -122,17 +123,17 @@ fn value_of(limits: &Limits, limit: LimitName) -> Value {
 }
 
 /// How much of a limit is used, where it can be used up.
-fn used_of(usage: &Usage, limit: LimitName) -> Option<u64> {
+fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u64> {
     match limit {
         LimitName::Endpoints => Some(usage.endpoints),
         LimitName::EventsPerMonth => Some(usage.events_this_month),
+        LimitName::InFlight => under_way,
         LimitName::EventsPerSecond
         | LimitName::PayloadBytes
         | LimitName::MaxAttempts
         | LimitName::Retention
         | LimitName::PayloadRetention
-        | LimitName::AttemptRetention
-        | LimitName::InFlight => None,
+        | LimitName::AttemptRetention => None,
     }
 }
 
@@ -171,7 +172,7 @@ fn schemas() -> Vec<Schema> {
         "required": ["limit", "used", "source", "resets_at"],
         "properties": {
             "limit": {"type": ["integer", "string", "null"], "description": "What is allowed: a number, or a duration such as `30d`; `null` if there is no such limit."},
-            "used": {"type": ["integer", "null"], "description": "How much of it is used, where it can be used up. Events of a month are counted whether they are still kept or not; tests are among them."},
+            "used": {"type": ["integer", "null"], "description": "How much of it is used, where it can be used up. Events of a month are counted whether they are still kept or not; tests are among them. Of `in_flight` it is the attempts under way on all nodes that answer, whether they are limited or not."},
             "source": {"enum": ["tenant", "plan", "server"], "description": "Who says so."},
             "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "When what is used begins at 0 again."},
         },

@@ -177,6 +177,11 @@ impl Engine {
         self.ask(|reply| Message::Census { reply }).await
     }
 
+    /// How many attempts a tenant has under way on this node.
+    pub async fn under_way(&self, tenant: TenantId) -> Result<usize, EngineError> {
+        self.ask(|reply| Message::UnderWay { tenant, reply }).await
+    }
+
     /// What limited tenants have under way, and how often everything was lost before.
     pub(super) async fn crowds(&self) -> Result<(u64, Vec<Crowd>), EngineError> {
         self.ask(|reply| Message::Crowds { reply }).await

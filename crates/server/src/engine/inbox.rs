@@ -90,6 +90,11 @@ pub(super) enum Message {
     },
     /// A standing could not be written down a while ago.
     StandAgain { endpoint: EndpointId, decree: u64 },
+    /// Somebody wants to know how many attempts a tenant has under way.
+    UnderWay {
+        tenant: TenantId,
+        reply: Reply<usize>,
+    },
     /// Somebody wants to know what limited tenants have under way, and how often everything was lost before.
     Crowds { reply: Reply<(u64, Vec<Crowd>)> },
     /// This node may have so many of these tenants' under way; unless everything was lost since it asked.

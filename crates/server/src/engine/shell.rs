@@ -231,6 +231,9 @@ impl Shell {
                     self.reload(endpoint);
                 }
             }
+            Message::UnderWay { tenant, reply } => {
+                let _ = reply.send(Ok(self.dispatcher.under_way(&tenant)));
+            }
             Message::Crowds { reply } => {
                 let _ = reply.send(Ok((self.losses, self.dispatcher.crowds())));
             }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, Store, StoredDelivery, Written};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -283,6 +283,21 @@ impl Switchboard {
         !aloft.is_empty()
     }
 
+    /// How many attempts a tenant has under way, on all nodes that answer. Nothing if this one does not.
+    pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
+        let here = timeout(TELLING, self.engine.under_way(tenant.clone())).await;
+        let mut attempts = here.ok()?.ok()? as u64;
+        let question = Question::UnderWay {
+            tenant: Named(tenant.clone()),
+        };
+        for reply in self.ask_everybody(&question).await {
+            if let Reply::UnderWay { attempts: more } = reply {
+                attempts += more;
+            }
+        }
+        Some(attempts)
+    }
+
     /// Every delivery that is being sent by any node that answers, the newest first.
     pub async fn flights(&self) -> Vec<DeliveryId> {
         let mut flights = self.engine.flights();
@@ -348,6 +363,7 @@ fn refused(reply: Option<Reply>) -> Result<EngineError, EngineError> {
             | Reply::Cancelled { .. }
             | Reply::Lane { .. }
             | Reply::Deliveries { .. }
+            | Reply::UnderWay { .. }
             | Reply::Pending { .. }
             | Reply::Lately { .. }
             | Reply::Elsewhere

@@ -93,6 +93,8 @@ pub(super) enum Question {
     Aloft { deliveries: Vec<Named<DeliveryId>> },
     /// Which are you sending at all?
     Flights,
+    /// How many attempts of a tenant's have you under way?
+    UnderWay { tenant: Named<TenantId> },
     /// What have you seen that is not in the store yet?
     Pending { of: Whole },
     /// Which endpoints fail lately, of everybody or of one tenant? And how did these others do?
@@ -149,6 +151,8 @@ pub(super) enum Reply {
     },
     /// These are being sent.
     Deliveries { deliveries: Vec<Named<DeliveryId>> },
+    /// So many attempts are under way.
+    UnderWay { attempts: u64 },
     /// What was seen and is not in the store yet, by minute, and how often something was written.
     Pending {
         flushes: u64,
@@ -306,6 +310,9 @@ mod tests {
                 deliveries: vec![delivery],
             },
             Question::Flights,
+            Question::UnderWay {
+                tenant: Named("acme".parse().expect("an id")),
+            },
             Question::Pending { of: Whole::All },
             Question::Pending {
                 of: Whole::Tenant(Named("acme".parse().expect("a name"))),

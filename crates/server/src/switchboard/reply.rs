@@ -56,6 +56,14 @@ impl Switchboard {
                 let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(Named).collect();
                 Reply::Deliveries { deliveries }
             }
+            Question::UnderWay {
+                tenant: Named(tenant),
+            } => match self.engine.under_way(tenant).await {
+                Ok(attempts) => Reply::UnderWay {
+                    attempts: attempts as u64,
+                },
+                Err(error) => unable(error),
+            },
             Question::Pending { of } => match timeout(TELLING, self.observe.still()).await {
                 Ok(still) => Reply::Pending {
                     flushes: still.flushes(),

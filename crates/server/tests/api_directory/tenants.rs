@@ -190,6 +190,10 @@ async fn a_plan_holds_where_the_tenant_does_not_say() {
         shown("max_attempts"),
         json!({"limit": 5, "used": null, "source": "plan", "resets_at": null})
     );
+    assert_eq!(
+        shown("in_flight"),
+        json!({"limit": null, "used": 0, "source": "server", "resets_at": null})
+    );
     let next_month = "2026-02-01T00:00:00.000Z";
     assert_eq!(
         shown("events_per_month"),

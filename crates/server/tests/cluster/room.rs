@@ -52,3 +52,26 @@ async fn shared(most: usize) {
     assert_eq!(senders.len(), 2, "both nodes have their turn");
     fleet.nothing_panicked();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_counts_what_is_under_way_on_every_node() {
+    let fleet = Fleet::of(2, PATIENT_LEASE).await;
+    let receiver = Receiver::start(|_| Answer::hang()).await;
+    let mut api = fleet.api(0);
+    api.tenant(TENANT).await;
+    for (node, name) in ["here", "there"].iter().enumerate() {
+        let fields = json!({"url": receiver.url_of(name), "event_types": [name]});
+        fleet.endpoint_of(node, &fields).await;
+        let path = format!("/v1/tenants/{TENANT}/events");
+        api.post(&path, json!({"type": name, "payload": 1}))
+            .await
+            .expect(202);
+    }
+    receiver.until(|arrivals| arrivals.len() == 2).await;
+    for node in 0..2 {
+        let usage = format!("/v1/tenants/{TENANT}/usage");
+        let usage = fleet.api(node).get(&usage).await.expect(200);
+        assert_eq!(usage["limits"]["in_flight"]["used"], 2, "{usage}");
+    }
+    fleet.nothing_panicked();
+}
