@@ -312,7 +312,7 @@ impl Node {
             store: store.clone(),
             clock: app.clock.clone(),
             switchboard: app.switchboard.clone(),
-            hears: Arc::new(Hearing::new(store.clone(), alerts)),
+            hears: Arc::new(Hearing::new(store.clone(), app.clock.clone(), alerts)),
             observe: observe.clone(),
             means,
             stopped: stopped.clone(),

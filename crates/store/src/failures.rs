@@ -142,8 +142,14 @@ impl<E: Ord + Copy> Failures<E> {
 }
 
 impl<E: Ord + Copy> Failures<E> {
-    /// Takes out the endpoints whose first came before a time, those that began to fail first, at most so many.
-    pub(crate) fn take_before(&mut self, before: Timestamp, limit: usize) -> Failures<E> {
+    /// Takes out the endpoints whose first came before a time or after another, those that began to fail first, at most
+    /// so many.
+    pub(crate) fn take_outside(
+        &mut self,
+        before: Timestamp,
+        after: Timestamp,
+        limit: usize,
+    ) -> Failures<E> {
         let mut first: BTreeMap<E, Timestamp> = BTreeMap::new();
         for (endpoint, _, sum) in self.iter() {
             let known = first.entry(endpoint).or_insert(sum.first_at);
@@ -151,7 +157,7 @@ impl<E: Ord + Copy> Failures<E> {
         }
         let mut old: Vec<(Timestamp, E)> = first
             .into_iter()
-            .filter(|(_, first_at)| *first_at < before)
+            .filter(|(_, first_at)| *first_at < before || *first_at > after)
             .map(|(endpoint, first_at)| (first_at, endpoint))
             .collect();
         old.sort();
@@ -240,10 +246,14 @@ mod tests {
         failures.add(2, causes[0], sum(1, 60, 60, 1));
         failures.add(2, causes[1], sum(1, 40, 40, 1));
         failures.add(3, causes[0], sum(1, 45, 45, 1));
-        let taken = failures.take_before(Timestamp(50), 1);
+        const LATER: Timestamp = Timestamp(1_000);
+        let taken = failures.take_outside(Timestamp(50), LATER, 1);
         assert_eq!(taken.iter().map(|it| it.0).collect::<Vec<_>>(), [2, 2]);
-        assert_eq!(failures.take_before(Timestamp(50), 9).notices()[0].0, 3);
-        assert!(failures.take_before(Timestamp(50), 9).is_empty());
+        assert_eq!(
+            failures.take_outside(Timestamp(50), LATER, 9).notices()[0].0,
+            3
+        );
+        assert!(failures.take_outside(Timestamp(50), LATER, 9).is_empty());
         assert!(!failures.is_empty());
     }
 }

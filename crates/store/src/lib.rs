@@ -64,7 +64,9 @@ pub use event::{
 };
 pub use figures::{Figures, Happened, MAX_TALLIES_ADDED, Tally, Width};
 pub use maintenance::{Counts, Swept, Tidied};
-pub use outbox::{Letter, LetterLine, MAX_LETTER_LINES, MAX_NOTICES, NoticeEntry, Outbox, Posted};
+pub use outbox::{
+    Letter, LetterLine, Longest, MAX_LETTER_LINES, MAX_NOTICES, NoticeEntry, Outbox, Posted,
+};
 pub use page::{Page, PageRequest};
 pub use passes::{Holder, Pass};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};

@@ -1,6 +1,6 @@
 //! What people are to be told, until they have been.
 
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -61,6 +61,34 @@ pub struct Letter {
     pub omitted: u64,
 }
 
+/// How long letters wait at the most before they are sent. So a clock that is put back keeps nobody in the dark for
+/// longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest {
+    /// One that was not tried: while it gathers lines, its recipient is left alone, or somebody is sending it.
+    pub untried: Span,
+    /// One that was: until it is tried again.
+    pub tried: Span,
+}
+
+impl Longest {
+    /// As long as anybody could want them to.
+    pub const ANY: Longest = Longest {
+        untried: Span::from_days(36_500),
+        tried: Span::from_days(36_500),
+    };
+
+    /// Letters that are due later than this are due now: those that were not tried, and those that were.
+    pub(crate) fn latest(self, now: Timestamp) -> (Timestamp, Timestamp) {
+        (now.after(self.untried), now.after(self.tried))
+    }
+}
+
+/// Failures from here on are of a clock that has been put back since.
+pub(crate) fn too_far_ahead(now: Timestamp, before: Timestamp) -> Timestamp {
+    now.after(now.since(before))
+}
+
 /// What came of sending a letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posted {
@@ -97,7 +125,9 @@ pub trait Outbox {
 
     /// Makes notices of deliveries that failed: of each endpoint whose first came before `before` one,
     /// `delivery.failed`, with their count, their causes and an example. At most `limit` endpoints, those first that
-    /// have failed for longest; says how many. What failed because its endpoint was deleted is nobody's news.
+    /// have failed for longest; says how many. What failed because its endpoint was deleted is nobody's news. Failures
+    /// that lie as far ahead of `now` as `before` lies behind it are of a clock that has been put back since, and do not
+    /// wait for it to come round.
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize>;
 
     /// The number up to which notices have been told.
@@ -116,8 +146,15 @@ pub trait Outbox {
     ) -> Answer<bool>;
 
     /// Takes letters that are due, the longest due first, at most `limit`: each is due again at `until`, should
-    /// nobody say what came of it.
-    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>>;
+    /// nobody say what came of it. One that is due later than any letter waits was put off by a clock that has been put
+    /// back since, and is due.
+    fn claim_letters(
+        &self,
+        now: Timestamp,
+        until: Timestamp,
+        longest: Longest,
+        limit: usize,
+    ) -> Answer<Vec<Letter>>;
 
     /// Writes down what came of sending a letter as it was at `revision`. Lines that have come since stay. Says false,
     /// and does nothing, if there is no such letter any more.
@@ -179,6 +216,16 @@ impl KeptLetter {
             lines: lines.collect(),
             ..self.letter
         }
+    }
+
+    /// Whether its time has come, or was put off by a clock that has been put back since.
+    pub(crate) fn is_due(&self, now: Timestamp, longest: Longest) -> bool {
+        let (untried, tried) = longest.latest(now);
+        let latest = match self.letter.tries {
+            0 => untried,
+            1.. => tried,
+        };
+        self.due_at <= now || self.due_at > latest
     }
 
     /// Whether there is nothing to say.
@@ -359,6 +406,36 @@ mod tests {
         quiet.add(Timestamp(20), Timestamp(50), line(2));
         assert_eq!(quiet.due_at, Timestamp(77));
         assert_eq!(quiet.letter.first_at, Timestamp(20));
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_silences_nobody_for_longer_than_was_said() {
+        let minute = |minutes: u64| Timestamp(100 * 86_400_000 + minutes * 60_000);
+        let longest = Longest {
+            untried: Span::from_mins(10),
+            tried: Span::from_mins(60),
+        };
+        // It was sent: its recipient is left alone for ten minutes, and another line comes.
+        let posted = Posted::Sent {
+            quiet_until: minute(10),
+        };
+        let Settled::Kept(mut quiet) = with(0..1).settle(1, &posted) else {
+            panic!("it stays");
+        };
+        quiet.add(minute(1), minute(2), line(1));
+        // It was not taken: it is tried again within the hour.
+        let again = Posted::Later { at: minute(60) };
+        let Settled::Kept(tried) = with(0..1).settle(1, &again) else {
+            panic!("it stays");
+        };
+        for back_mins in [0, 1, 5, 30, 24 * 60, 90 * 24 * 60] {
+            for (kept, due, said) in [(&quiet, 10, 10), (&tried, 60, 60)] {
+                let now = |passed: u64| Timestamp(minute(passed).0 - back_mins * 60_000);
+                let waits = (0..=said).find(|passed| kept.is_due(now(*passed), longest));
+                let waits = waits.expect("it is due in the time that was said");
+                assert!(back_mins > 0 || waits == due, "and not sooner, by itself");
+            }
+        }
     }
 
     #[test]

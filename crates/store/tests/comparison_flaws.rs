@@ -233,12 +233,18 @@ impl Outbox for Flawed {
         self.inner.tell(now, from, up_to, lines, due_at)
     }
 
-    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
+    fn claim_letters(
+        &self,
+        now: Timestamp,
+        until: Timestamp,
+        longest: Longest,
+        limit: usize,
+    ) -> Answer<Vec<Letter>> {
         let until = match self.has(Flaw::ClaimsForNoTime) {
             true => now,
             false => until,
         };
-        self.inner.claim_letters(now, until, limit)
+        self.inner.claim_letters(now, until, longest, limit)
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {

@@ -19,6 +19,7 @@ use posthaste_store::{
 use serde_json::{Value, json};
 
 use super::AlertSettings;
+use crate::clock::Clock;
 use crate::notices::{self, Hears};
 
 /// The member of an alert's detail that says which notice began it.
@@ -27,6 +28,7 @@ const NOTICE: &str = "notice";
 /// Hears notices.
 pub struct Hearing {
     store: Arc<dyn Store>,
+    clock: Clock,
     settings: AlertSettings,
 }
 
@@ -59,8 +61,12 @@ fn meaning(name: &str) -> Option<Meaning> {
 
 impl Hearing {
     /// One that keeps alerts in this store.
-    pub fn new(store: Arc<dyn Store>, settings: AlertSettings) -> Hearing {
-        Hearing { store, settings }
+    pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> Hearing {
+        Hearing {
+            store,
+            clock,
+            settings,
+        }
     }
 
     /// Raises and resolves what follows from a notice.
@@ -81,7 +87,8 @@ impl Hearing {
         Ok(())
     }
 
-    /// Whether an alert that is over by now went on when the notice was written: then it told of it.
+    /// Whether an alert that is over by now went on when the notice was written: then it told of it. One that ended at a
+    /// time that is yet to come ended before the clock was put back, and says nothing.
     async fn went_on(&self, notice: &NoticeEntry, name: AlertName) -> Result<bool, StoreError> {
         let filter = AlertFilter {
             name: Some(name),
@@ -94,9 +101,9 @@ impl Hearing {
             before: None,
         };
         let last = self.store.alerts(filter, last).await?.items;
-        Ok(last
-            .iter()
-            .any(|alert| alert.resolved_at.is_some_and(|ended| ended >= notice.at)))
+        let since = notice.at..=self.clock.wall();
+        let mut ends = last.iter().filter_map(|alert| alert.resolved_at);
+        Ok(ends.any(|ended| since.contains(&ended)))
     }
 
     async fn end(&self, notice: &NoticeEntry, name: AlertName) -> Result<(), StoreError> {

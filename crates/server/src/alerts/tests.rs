@@ -21,7 +21,7 @@ use posthaste_store::{
     StoreError, StoreSettings, Tenant,
 };
 
-use super::{AlertSettings, Watch};
+use super::{AlertSettings, Hearing, Watch};
 use crate::clock::Clock;
 use crate::notices::Audience;
 
@@ -119,6 +119,12 @@ impl World {
         Timestamp(START + outside.passed_ms)
     }
 
+    /// One that hears notices, by these settings.
+    fn hearing(&self, settings: &AlertSettings) -> Hearing {
+        let clock = clock(&self.outside);
+        Hearing::new(self.store.clone(), clock, settings.clone())
+    }
+
     fn pass(&self, time: Span) {
         self.outside.lock().expect("nobody panics").passed_ms += time.as_millis();
     }
@@ -179,6 +185,19 @@ impl World {
     }
 }
 
+/// A clock that says what the world outside says.
+fn clock(outside: &Arc<Mutex<Outside>>) -> Clock {
+    let outside = outside.clone();
+    Clock::told(move || {
+        let mut outside = outside.lock().expect("nobody panics");
+        outside.passed_ms += outside.lag_ms;
+        Now {
+            wall: Timestamp(START + outside.passed_ms),
+            tick: Tick(outside.passed_ms),
+        }
+    })
+}
+
 fn watch(
     store: &Arc<dyn Store>,
     outside: &Arc<Mutex<Outside>>,
@@ -186,17 +205,7 @@ fn watch(
     audience: &Audience,
     seed: u64,
 ) -> Watch {
-    let clock = {
-        let outside = outside.clone();
-        Clock::told(move || {
-            let mut outside = outside.lock().expect("nobody panics");
-            outside.passed_ms += outside.lag_ms;
-            Now {
-                wall: Timestamp(START + outside.passed_ms),
-                tick: Tick(outside.passed_ms),
-            }
-        })
-    };
+    let clock = clock(outside);
     let outside = outside.clone();
     let queue_age = Box::new(move || {
         let age = outside.lock().expect("nobody panics").queue_age;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Letter, Posted, Store, StoreError};
+use posthaste_store::{Letter, Longest, Posted, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -42,6 +42,8 @@ pub(super) struct Postman {
     pub(super) post: Arc<dyn Post>,
     /// Nobody gets more than one letter in this time.
     pub(super) every: Span,
+    /// Lines gather for so long before a letter is sent.
+    pub(super) gather: Span,
     /// The operator's addresses, which may be named in logs.
     pub(super) operator: Vec<String>,
     pub(super) observe: Arc<Observatory>,
@@ -73,7 +75,8 @@ impl Postman {
     /// seen to.
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
-        let letters = self.store.claim_letters(now, now.after(CLAIM), AT_ONCE);
+        let (until, longest) = (now.after(CLAIM), self.longest());
+        let letters = self.store.claim_letters(now, until, longest, AT_ONCE);
         let letters = letters.await?;
         let more = letters.len() == AT_ONCE;
         let mut sending = JoinSet::new();
@@ -97,6 +100,14 @@ impl Postman {
         match first_error {
             None => Ok(more),
             Some(error) => Err(error),
+        }
+    }
+
+    /// No letter of ours waits for longer.
+    fn longest(&self) -> Longest {
+        Longest {
+            untried: self.every.max(self.gather).max(CLAIM),
+            tried: LONGEST_PAUSE.max(CLAIM),
         }
     }
 

@@ -140,6 +140,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
         switchboard,
         post,
         every: mail.every,
+        gather: settings.gather,
         operator: mail.to,
         observe,
     };

@@ -20,7 +20,7 @@ use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::model::ModelStore;
 use posthaste_store::{
     Alert, AttemptDetail, AuditFilter, AuditOf, Content, Endpoint, EventFilter, Idempotency,
-    Ingest, Insertion, Letter, Limits, NewEvent, NoticeEntry, PageRequest, Scope, Store,
+    Ingest, Insertion, Letter, Limits, Longest, NewEvent, NoticeEntry, PageRequest, Scope, Store,
     StoreError, StoreSettings, Tenant, Via, Written,
 };
 use serde_json::json;
@@ -184,6 +184,7 @@ impl World {
             switchboard: self.switchboard.clone(),
             post,
             every: Span::from_mins(10),
+            gather: GATHER,
             operator: vec![OPS.to_owned()],
             observe: self.observe.clone(),
         }
@@ -225,7 +226,7 @@ impl World {
 
     async fn letters(&self) -> Vec<Letter> {
         let at = self.clock.wall();
-        let claimed = self.store.claim_letters(at, at, 99).await;
+        let claimed = self.store.claim_letters(at, at, Longest::ANY, 99).await;
         claimed.expect("it claims")
     }
 }

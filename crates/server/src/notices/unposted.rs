@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
-use posthaste_store::{Posted, Store, StoreError};
+use posthaste_store::{Longest, Posted, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -55,8 +55,8 @@ impl Unposted {
     /// Lets go of what is too old, and says whether there may be more.
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
-        let letters = self.store.claim_letters(now, now.after(LEFT_ALONE), STEP);
-        let letters = letters.await?;
+        let (until, longest) = (now.after(LEFT_ALONE), Longest::ANY);
+        let letters = self.store.claim_letters(now, until, longest, STEP).await?;
         let more = letters.len() == STEP;
         for letter in letters {
             if letter.first_at.after(TRIED_FOR) > now {

@@ -188,6 +188,7 @@ macro_rules! every_case {
                 a_claimed_letter_is_nobody_elses_for_a_while
                 what_came_while_a_letter_was_sent_goes_with_the_next
                 a_letter_is_tried_again_or_dropped
+                a_clock_that_is_put_back_keeps_nobody_in_the_dark
                 a_long_letter_counts_what_it_leaves_out
             }
             figures {

@@ -5,13 +5,13 @@ use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::News;
 use posthaste_core::id::{AlertId, AuditId, first_moment, id_of};
 use posthaste_core::lane::Standing;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
 use super::Harness;
-use super::given::{World, all, answered, at, attempt, endpoint, event, id};
+use super::given::{DAY, World, all, answered, at, attempt, endpoint, event, id};
 use crate::{
-    Alert, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Insertion, Letter, LetterLine,
+    Alert, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Insertion, Letter, LetterLine, Longest,
     MAX_LETTER_LINES, Posted, Retried, Scope, Via, Written,
 };
 
@@ -43,7 +43,10 @@ impl World<'_> {
 
     async fn claim(&self, now: Timestamp) -> Vec<Letter> {
         let until = Timestamp(now.0 + 1_000);
-        self.store.claim_letters(now, until, 9).await.unwrap()
+        self.store
+            .claim_letters(now, until, Longest::ANY, 9)
+            .await
+            .unwrap()
     }
 
     async fn settle(&self, letter: &Letter, posted: Posted) -> bool {
@@ -286,15 +289,16 @@ pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn H
     let world = World::open(harness);
     world.tell(at(0), lines(OWNER, 0..1), at(20)).await;
     world.tell(at(0), lines(OPS, 0..1), at(10)).await;
-    let first = world.store.claim_letters(at(20), at(60), 1).await.unwrap();
+    let claim = |now, most| {
+        let longest = Longest::ANY;
+        world.store.claim_letters(now, at(60), longest, most)
+    };
+    let first = claim(at(20), 1).await.unwrap();
     assert_eq!(first[0].recipient, OPS, "the longest due");
-    let second = world.store.claim_letters(at(20), at(60), 9).await.unwrap();
+    let second = claim(at(20), 9).await.unwrap();
     assert_eq!(second.len(), 1);
     assert_eq!(second[0].recipient, OWNER);
-    assert_eq!(
-        world.store.claim_letters(at(59), at(60), 9).await,
-        Ok(vec![])
-    );
+    assert_eq!(claim(at(59), 9).await, Ok(vec![]));
     // Whoever took them said nothing.
     assert_eq!(world.claim(at(60)).await.len(), 2);
 }
@@ -342,6 +346,43 @@ pub(super) async fn a_letter_is_tried_again_or_dropped(harness: &dyn Harness) {
     // Nobody is left alone for what never reached them.
     world.tell(at(500), lines(OPS, 7..8), at(530)).await;
     assert_eq!(world.claim(at(530)).await[0].lines, [line(7)]);
+}
+
+pub(super) async fn a_clock_that_is_put_back_keeps_nobody_in_the_dark(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let sent = world.send(at(DAY), "a.b").await;
+    world.fail(sent, at(DAY)).await;
+    world.tell(at(DAY), lines(OPS, 0..1), at(DAY)).await;
+    world.tell(at(DAY), lines(OWNER, 0..1), at(DAY)).await;
+    let letters = world.claim(at(DAY)).await;
+    let quiet_until = at(DAY + 600);
+    assert!(
+        world
+            .settle(&letters[0], Posted::Sent { quiet_until })
+            .await
+    );
+    let again = at(DAY + 3_000);
+    assert!(world.settle(&letters[1], Posted::Later { at: again }).await);
+    world.tell(at(DAY), lines(OPS, 1..2), at(DAY)).await;
+    let longest = Longest {
+        untried: Span::from_millis(600),
+        tried: Span::from_millis(3_600),
+    };
+    let claim = async |now: Timestamp| {
+        let claimed = world.store.claim_letters(now, now, longest, 9).await;
+        let claimed = claimed.unwrap().into_iter();
+        claimed.map(|it| it.recipient).collect::<Vec<_>>()
+    };
+    // By the clock as it was, each has its time; put back by little, the one that was to wait for less is due.
+    assert_eq!(claim(at(DAY + 599)).await, Vec::<String>::new());
+    assert_eq!(claim(at(DAY)).await, Vec::<String>::new());
+    assert_eq!(claim(at(DAY - 1)).await, [OPS]);
+    let now = at(0);
+    assert_eq!(claim(now).await, [OPS, OWNER]);
+    let gather = |now| world.store.gather_failures(now, Timestamp(now.0 - 30), 9);
+    assert_eq!(gather(at(DAY - 20)).await, Ok(0), "a little ahead is fresh");
+    assert_eq!(gather(at(60)).await, Ok(1));
 }
 
 pub(super) async fn a_long_letter_counts_what_it_leaves_out(harness: &dyn Harness) {

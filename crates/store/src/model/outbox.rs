@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::tables::{NoticeRow, Owner, Tables};
 use super::{ModelStore, answer};
 use crate::failures::DELIVERY_FAILED;
-use crate::outbox::{KeptLetter, Settled, by_recipient};
+use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, Insertion, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted,
-    Scope,
+    Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
+    Posted, Scope,
 };
 
 impl Outbox for ModelStore {
@@ -34,8 +34,8 @@ impl Outbox for ModelStore {
         }))
     }
 
-    fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        answer(self.write(|tables| tables.gather(before, limit)))
+    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        answer(self.write(|tables| tables.gather(now, before, limit)))
     }
 
     fn told(&self) -> Answer<u64> {
@@ -69,8 +69,14 @@ impl Outbox for ModelStore {
         }))
     }
 
-    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
-        answer(self.write(|tables| tables.claim_letters(now, until, limit)))
+    fn claim_letters(
+        &self,
+        now: Timestamp,
+        until: Timestamp,
+        longest: Longest,
+        limit: usize,
+    ) -> Answer<Vec<Letter>> {
+        answer(self.write(|tables| tables.claim_letters(now, until, longest, limit)))
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
@@ -132,8 +138,10 @@ impl Tables {
         self.notice(at, self.about(endpoint), news.name(), detail);
     }
 
-    fn gather(&mut self, before: Timestamp, limit: usize) -> usize {
-        let notices = self.failures.take_before(before, limit).notices();
+    fn gather(&mut self, now: Timestamp, before: Timestamp, limit: usize) -> usize {
+        let after = too_far_ahead(now, before);
+        let taken = self.failures.take_outside(before, after, limit);
+        let notices = taken.notices();
         let count = notices.len();
         for (endpoint, last_at, detail) in notices {
             self.notice(last_at, self.about(endpoint), DELIVERY_FAILED, detail);
@@ -141,10 +149,19 @@ impl Tables {
         count
     }
 
-    fn claim_letters(&mut self, now: Timestamp, until: Timestamp, limit: usize) -> Vec<Letter> {
+    fn claim_letters(
+        &mut self,
+        now: Timestamp,
+        until: Timestamp,
+        longest: Longest,
+        limit: usize,
+    ) -> Vec<Letter> {
         self.letters
-            .retain(|_, kept| kept.due_at > now || !kept.is_empty());
-        let due = self.letters.values().filter(|kept| kept.due_at <= now);
+            .retain(|_, kept| !kept.is_due(now, longest) || !kept.is_empty());
+        let due = self
+            .letters
+            .values()
+            .filter(|kept| kept.is_due(now, longest));
         let mut due: Vec<KeptLetter> = due.cloned().collect();
         due.sort_by_key(|kept| (kept.due_at, kept.letter.recipient.clone()));
         due.truncate(limit);

@@ -19,10 +19,10 @@ use super::readers::Pace;
 use super::scene::Scene;
 use super::store::PostgresStore;
 use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
-use crate::outbox::{KeptLetter, Settled, by_recipient};
+use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, Insertion, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted,
-    Scope,
+    Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
+    Posted, Scope,
 };
 
 impl Outbox for PostgresStore {
@@ -46,8 +46,8 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        self.write(async move |scene: &mut Scene| gather(&scene.link, before, limit).await)
+    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        self.write(async move |scene: &mut Scene| gather(&scene.link, now, before, limit).await)
     }
 
     fn told(&self) -> Answer<u64> {
@@ -86,8 +86,16 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
-        self.write(async move |scene: &mut Scene| claim(&scene.link, now, until, limit).await)
+    fn claim_letters(
+        &self,
+        now: Timestamp,
+        until: Timestamp,
+        longest: Longest,
+        limit: usize,
+    ) -> Answer<Vec<Letter>> {
+        self.write(async move |scene: &mut Scene| {
+            claim(&scene.link, now, until, longest, limit).await
+        })
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
@@ -195,16 +203,22 @@ pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
 }
 
 /// Makes notices of what failed. What is added meanwhile stays for the next time.
-async fn gather(link: &Link, before: Timestamp, limit: usize) -> Result<usize, Fault> {
+async fn gather(
+    link: &Link,
+    now: Timestamp,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize, Fault> {
+    let ahead = too_far_ahead(now, before);
     let rows = link
         .query(
             "SELECT e.id, f.endpoint_no, f.reason, f.kind, f.count, f.first_at, f.last_at, f.example \
              FROM failures f JOIN endpoints e ON e.no = f.endpoint_no WHERE f.endpoint_no IN \
              (SELECT o.endpoint_no FROM failures o JOIN endpoints p ON p.no = o.endpoint_no \
-             GROUP BY o.endpoint_no, p.id HAVING min(o.first_at) < $1 \
+             GROUP BY o.endpoint_no, p.id HAVING min(o.first_at) < $1 OR min(o.first_at) > $3 \
              ORDER BY min(o.first_at), p.id LIMIT $2) \
              ORDER BY f.endpoint_no, f.reason, f.kind FOR UPDATE OF f",
-            &[&ms(before), &most(limit)],
+            &[&ms(before), &most(limit), &ms(ahead)],
         )
         .await?;
     let mut failures: Failures<(EndpointId, i64)> = Failures::default();
@@ -296,19 +310,24 @@ async fn claim(
     link: &Link,
     now: Timestamp,
     until: Timestamp,
+    longest: Longest,
     limit: usize,
 ) -> Result<Vec<Letter>, Fault> {
-    link.execute(
+    const DUE: &str =
+        "(due_at <= $1 OR due_at > CASE tries WHEN 0 THEN $3::bigint ELSE $4::bigint END)";
+    let (untried, tried) = longest.latest(now);
+    let (now, most, untried, tried) = (ms(now), most(limit), ms(untried), ms(tried));
+    let given: [&(dyn ToSql + Sync); 4] = [&now, &most, &untried, &tried];
+    let over = format!(
         "DELETE FROM letters WHERE recipient IN (SELECT recipient FROM letters \
-         WHERE due_at <= $1 AND lines = '[]' AND omitted = 0 LIMIT $2 FOR UPDATE SKIP LOCKED)",
-        &[&ms(now), &most(limit)],
-    )
-    .await?;
+         WHERE {DUE} AND lines = '[]' AND omitted = 0 LIMIT $2 FOR UPDATE SKIP LOCKED)"
+    );
+    link.execute(&over, &given).await?;
     let due = format!(
-        "{LETTER} WHERE due_at <= $1 AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT $2 \
+        "{LETTER} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT $2 \
          FOR UPDATE SKIP LOCKED"
     );
-    let rows = link.query(&due, &[&ms(now), &most(limit)]).await?;
+    let rows = link.query(&due, &given).await?;
     let letters: Vec<Letter> = rows
         .iter()
         .map(|row| Ok(read_letter(row)?.into_letter()))

@@ -13,10 +13,10 @@ use super::rows::{endpoint_id, from_json, parse, to_json};
 use super::schema::meta;
 use super::store::SqliteStore;
 use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
-use crate::outbox::{KeptLetter, Settled, by_recipient};
+use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, Insertion, Letter, LetterLine, MAX_NOTICES, NoticeEntry, Outbox, Posted,
-    Scope,
+    Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
+    Posted, Scope,
 };
 
 impl Outbox for SqliteStore {
@@ -42,8 +42,8 @@ impl Outbox for SqliteStore {
         })
     }
 
-    fn gather_failures(&self, _now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        self.write(move |scene| gather(scene, before, limit))
+    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+        self.write(move |scene| gather(scene, now, before, limit))
     }
 
     fn told(&self) -> Answer<u64> {
@@ -80,8 +80,14 @@ impl Outbox for SqliteStore {
         })
     }
 
-    fn claim_letters(&self, now: Timestamp, until: Timestamp, limit: usize) -> Answer<Vec<Letter>> {
-        self.write(move |scene| claim(scene.conn, now, until, limit))
+    fn claim_letters(
+        &self,
+        now: Timestamp,
+        until: Timestamp,
+        longest: Longest,
+        limit: usize,
+    ) -> Answer<Vec<Letter>> {
+        self.write(move |scene| claim(scene.conn, now, until, longest, limit))
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
@@ -140,7 +146,12 @@ pub(super) fn write_failures(scene: &mut Scene<'_>) -> rusqlite::Result<()> {
 }
 
 /// Makes notices of what failed.
-fn gather(scene: &mut Scene<'_>, before: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+fn gather(
+    scene: &mut Scene<'_>,
+    now: Timestamp,
+    before: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
     write_failures(scene)?;
     let mut failures: Failures<(EndpointId, i64)> = Failures::default();
     {
@@ -148,9 +159,11 @@ fn gather(scene: &mut Scene<'_>, before: Timestamp, limit: usize) -> rusqlite::R
             "SELECT e.id, f.endpoint_no, f.reason, f.kind, f.count, f.first_at, f.last_at, f.example \
              FROM failures f JOIN endpoints e ON e.no = f.endpoint_no WHERE f.endpoint_no IN \
              (SELECT o.endpoint_no FROM failures o JOIN endpoints p ON p.no = o.endpoint_no \
-             GROUP BY o.endpoint_no HAVING min(o.first_at) < ?1 ORDER BY min(o.first_at), p.id LIMIT ?2)",
+             GROUP BY o.endpoint_no HAVING min(o.first_at) < ?1 OR min(o.first_at) > ?3 \
+             ORDER BY min(o.first_at), p.id LIMIT ?2)",
         )?;
-        let mut rows = statement.query((ms(before), most(limit)))?;
+        let ahead = too_far_ahead(now, before);
+        let mut rows = statement.query((ms(before), most(limit), ms(ahead)))?;
         while let Some(row) = rows.next()? {
             let cause = Cause {
                 reason: row.get(2)?,
@@ -231,19 +244,23 @@ fn claim(
     conn: &Connection,
     now: Timestamp,
     until: Timestamp,
+    longest: Longest,
     limit: usize,
 ) -> rusqlite::Result<Vec<Letter>> {
-    conn.prepare_cached(
+    const DUE: &str = "(due_at <= ?1 OR due_at > CASE tries WHEN 0 THEN ?3 ELSE ?4 END)";
+    let (untried, tried) = longest.latest(now);
+    let given = (ms(now), most(limit), ms(untried), ms(tried));
+    let over = format!(
         "DELETE FROM letters WHERE rowid IN \
-         (SELECT rowid FROM letters WHERE due_at <= ?1 AND lines = '[]' AND omitted = 0 LIMIT ?2)",
-    )?
-    .execute((ms(now), most(limit)))?;
+         (SELECT rowid FROM letters WHERE {DUE} AND lines = '[]' AND omitted = 0 LIMIT ?2)"
+    );
+    conn.prepare_cached(&over)?.execute(given)?;
     let due = format!(
-        "{LETTER} WHERE due_at <= ?1 AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
+        "{LETTER} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
     );
     let letters = conn
         .prepare_cached(&due)?
-        .query_map((ms(now), most(limit)), read_letter)?
+        .query_map(given, read_letter)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for kept in &letters {
         conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?

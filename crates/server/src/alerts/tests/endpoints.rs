@@ -7,7 +7,6 @@ use posthaste_store::{DisabledReason, NoticeEntry, Scope};
 use serde_json::json;
 
 use super::{HOOK, World};
-use crate::alerts::Hearing;
 
 const ENDPOINT: Scope = Scope::Endpoint(HOOK);
 const TRIPPED: AlertName = AlertName::BreakerTripped;
@@ -26,7 +25,7 @@ fn notice(world: &World, number: u64, name: &str) -> NoticeEntry {
 
 async fn hear(world: &World, number: u64, name: &str) {
     world.pass(Span::from_secs(1));
-    let hearing = Hearing::new(world.store.clone(), world.settings.clone());
+    let hearing = world.hearing(&world.settings);
     let notice = notice(world, number, name);
     hearing.follow(&notice).await.expect("it is heard");
 }
@@ -72,7 +71,7 @@ async fn a_short_trip_is_told_and_what_is_heard_again_changes_nothing() {
         "endpoint.disabled",
     ];
     let mut heard = Vec::new();
-    let hearing = Hearing::new(world.store.clone(), world.settings.clone());
+    let hearing = world.hearing(&world.settings);
     for (number, name) in (1..).zip(story) {
         world.pass(Span::from_secs(1));
         heard.push(notice(&world, number, name));
@@ -98,6 +97,20 @@ async fn a_short_trip_is_told_and_what_is_heard_again_changes_nothing() {
     assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 1));
     assert_eq!(world.told(WARNED, &ENDPOINT).await, (1, 1));
     assert_eq!(world.told(DISABLED, &ENDPOINT).await, (1, 0));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_put_back_hides_no_trip() {
+    let world = World::new().await;
+    hear(&world, 1, "endpoint.breaker_tripped").await;
+    world.pass(Span::from_hours(24));
+    hear(&world, 2, "endpoint.disabled").await;
+    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 1));
+    // By the clock that goes on, the first one goes on as well.
+    let back = Span::from_hours(12);
+    world.outside.lock().expect("nobody panics").passed_ms -= back.as_millis();
+    hear(&world, 3, "endpoint.breaker_tripped").await;
+    assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (2, 1));
 }
 
 #[tokio::test]
@@ -138,7 +151,7 @@ async fn what_goes_on_at_the_endpoint_goes_on_and_what_is_over_there_is_over() {
             // As if the other two had not been heard of.
             let mut only = world.settings.clone();
             only.bounds.retain(|name, _| *name == DISABLED);
-            let hearing = Hearing::new(world.store.clone(), only);
+            let hearing = world.hearing(&only);
             let notice = NoticeEntry {
                 scope: ENDPOINT,
                 ..notice(&world, 0, "endpoint.disabled")

@@ -2,7 +2,7 @@
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::time::Span;
-use posthaste_store::{Happened, LetterLine, Posted, Scope, Tally};
+use posthaste_store::{Happened, LetterLine, Longest, Posted, Scope, Tally};
 use serde_json::json;
 
 use super::World;
@@ -140,7 +140,8 @@ async fn stuck(world: &World, recipient: &str) {
     let lines = vec![(recipient.to_owned(), line)];
     let told = store.tell(now, 0, 0, lines, now).await;
     assert_eq!(told, Ok(true));
-    let claimed = store.claim_letters(now, now, 9).await.expect("it claims");
+    let claimed = store.claim_letters(now, now, Longest::ANY, 9).await;
+    let claimed = claimed.expect("it claims");
     let letter = claimed.iter().find(|it| it.recipient == recipient);
     let revision = letter.expect("it is due").revision;
     let later = Posted::Later {

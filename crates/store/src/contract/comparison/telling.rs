@@ -1,12 +1,11 @@
 //! What is done to the outbox.
 
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use serde_json::Value;
 
 use super::operation::Script;
 use super::side::Side;
-use crate::contract::given::at;
-use crate::{LetterLine, Posted};
+use crate::{LetterLine, Longest, Posted};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;
@@ -75,7 +74,9 @@ impl Side<'_> {
         let store = self.store.clone();
         match telling {
             Telling::Gather { before, limit } => {
-                let gathered = store.gather_failures(at(0), before, limit).await;
+                // A few failures lie further ahead than that.
+                let now = before.after(Span::from_mins(30));
+                let gathered = store.gather_failures(now, before, limit).await;
                 self.tell(&(gathered, store.notices(0, ENOUGH).await))
             }
             Telling::Tell {
@@ -85,7 +86,12 @@ impl Side<'_> {
                 due_at,
             } => self.tell_people(now, current, &recipients, due_at).await,
             Telling::ClaimLetters { now, until, limit } => {
-                self.tell(&store.claim_letters(now, until, limit).await)
+                let longest = Longest {
+                    untried: Span::from_mins(30),
+                    tried: Span::from_mins(90),
+                };
+                let claimed = store.claim_letters(now, until, longest, limit);
+                self.tell(&claimed.await)
             }
             Telling::SettleLetter {
                 recipient,
