@@ -107,6 +107,39 @@ async fn the_answer_names_the_deliveries_and_keeps_its_shape() {
 }
 
 #[tokio::test]
+async fn an_event_says_which_trace_it_belongs_to() {
+    let world = World::quiet().await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let parent = format!("00-{trace}-b7ad6b7169203331-01");
+    let traced = [("traceparent", parent.as_str())];
+    let invalid = [("traceparent", "00-nonsense")];
+    let path = "/v1/tenants/acme/events";
+    let event = r#"{"type":"a.b","payload":1}"#;
+    let batch = r#"{"events":[{"type":"a.b","payload":2},{"type":"a.b","payload":3}]}"#;
+    let mut expected = Vec::new();
+    for (headers, trace) in [(&traced, json!(trace)), (&invalid, Value::Null)] {
+        let one = world.send(path, event, headers).await.ok(202);
+        expected.push((one["id"].clone(), trace.clone()));
+        let many = format!("{path}/batch");
+        let many = world.send(&many, batch, headers).await.ok(202);
+        for one in many["data"].as_array().unwrap() {
+            expected.push((one["id"].clone(), trace.clone()));
+        }
+    }
+    for (id, trace) in &expected {
+        let id = id.as_str().unwrap();
+        let shown = world.get(&format!("{path}/{id}")).await.ok(200);
+        assert_eq!(shown["trace_id"], *trace, "{shown}");
+    }
+    let list = world.get(path).await.ok(200);
+    let list = list["data"].as_array().unwrap().iter().rev();
+    let listed: Vec<(Value, Value)> = list
+        .map(|it| (it["id"].clone(), it["trace_id"].clone()))
+        .collect();
+    assert_eq!(listed, expected);
+}
+
+#[tokio::test]
 async fn the_same_key_makes_one_event() {
     let world = World::quiet().await;
     world

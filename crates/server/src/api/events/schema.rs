@@ -286,13 +286,17 @@ fn accepted_event() -> Value {
 fn event(whole: bool) -> Value {
     let mut shape = json!({
         "type": "object",
-        "required": ["id", "type", "created_at", "deliver_at", "idempotency_key", "payload_removed_at", "delivery_count"],
+        "required": ["id", "type", "created_at", "deliver_at", "idempotency_key", "trace_id", "payload_removed_at", "delivery_count"],
         "properties": {
             "id": text(),
             "type": text(),
             "created_at": time(),
             "deliver_at": {"type": ["string", "null"], "format": "date-time"},
             "idempotency_key": {"type": ["string", "null"]},
+            "trace_id": {
+                "type": ["string", "null"],
+                "description": "The trace that it belongs to, as the `traceparent` said that it came with. Its attempts carry on the same one.",
+            },
             "payload_removed_at": {
                 "type": ["string", "null"], "format": "date-time",
                 "description": "When what it carried was removed, as `payload_retention` says. It cannot be sent again since.",

@@ -6,6 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceId;
 use posthaste_store::{AcceptedEvent, StoredEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -47,18 +48,21 @@ pub(super) struct EventSummary {
     created_at: Shown<Timestamp>,
     deliver_at: Option<Shown<Timestamp>>,
     idempotency_key: Option<String>,
+    trace_id: Option<Shown<TraceId>>,
     payload_removed_at: Option<Shown<Timestamp>>,
     delivery_count: usize,
 }
 
 impl EventSummary {
     pub(super) fn new(stored: &StoredEvent) -> EventSummary {
+        let trace = stored.content.trace.as_ref();
         EventSummary {
             id: Shown(stored.event.id),
             r#type: stored.event.event_type.to_string(),
             created_at: Shown(stored.event.created_at),
             deliver_at: stored.deliver_at.map(Shown),
             idempotency_key: stored.idempotency_key.clone(),
+            trace_id: trace.map(|trace| Shown(trace.trace_id)),
             payload_removed_at: stored.payload_removed_at.map(Shown),
             delivery_count: stored.event.deliveries.len(),
         }
