@@ -1,5 +1,7 @@
 //! The herald and the postman on the model, with a clock and a mail server that do as they are told.
 
+mod trouble;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +32,6 @@ use super::herald::{Hearing, Hears, Herald, Nobody};
 use super::letters::Postman;
 use super::mail::{Post, PostError, Sending};
 use super::settings::Audience;
-use super::unposted::Unposted;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::observe::Observatory;
@@ -42,6 +43,7 @@ const OPS: &str = "ops@example.com";
 const OWNER: &str = "owner@example.com";
 
 struct World {
+    model: Arc<ModelStore>,
     store: Arc<dyn Store>,
     now: Arc<AtomicU64>,
     clock: Clock,
@@ -65,7 +67,8 @@ impl World {
     async fn start() -> World {
         let engine = Engine::new();
         let settings = StoreSettings::new(Dice::seeded(1));
-        let store: Arc<dyn Store> = Arc::new(ModelStore::new(settings, engine.hand_over()));
+        let model = Arc::new(ModelStore::new(settings, engine.hand_over()));
+        let store: Arc<dyn Store> = model.clone();
         let now = Arc::new(AtomicU64::new(START));
         let said = now.clone();
         let clock = Clock::told(move || {
@@ -79,6 +82,7 @@ impl World {
         let switchboard =
             Switchboard::new(engine, observe.clone(), clock.clone(), store.clone(), None);
         let world = World {
+            model,
             store,
             now,
             clock,
@@ -525,57 +529,4 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     world.pass(Span::from_mins(2));
     postman.round().await.expect("it sends");
     assert_eq!(count(&given()), 3);
-}
-
-#[tokio::test]
-async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
-    let world = World::start().await;
-    world.fail("acme", vec![tripped()]).await;
-    let herald = world.herald(Arc::new(Nobody), true);
-    assert_eq!(herald.round().await, Ok(true));
-    let unposted = Unposted {
-        store: world.store.clone(),
-        clock: world.clock.clone(),
-        switchboard: world.switchboard.clone(),
-    };
-    for _ in 0..4 {
-        world.pass(Span::from_days(1));
-        assert_eq!(unposted.round().await, Ok(false));
-    }
-    // Should there be one again, they go.
-    world.pass(Span::from_mins(10));
-    let kept = world.letters().await;
-    assert_eq!(kept.len(), 2);
-    assert_eq!(kept[0].tries, 0, "nobody has tried");
-    world.pass(Span::from_days(1));
-    assert_eq!(unposted.round().await, Ok(false));
-    world.pass(Span::from_days(1));
-    assert_eq!(world.letters().await, []);
-}
-
-/// Cannot write to the operator.
-struct Faulty;
-
-impl Post for Faulty {
-    fn send<'a>(&'a self, letter: &'a Letter, _now: Timestamp) -> Sending<'a> {
-        Box::pin(async move {
-            assert_ne!(letter.recipient, OPS, "on purpose");
-            Ok(())
-        })
-    }
-}
-
-#[tokio::test]
-async fn a_letter_that_cannot_be_written_keeps_no_other_back_and_is_tried_again() {
-    let world = World::start().await;
-    let herald = world.herald(Arc::new(Nobody), true);
-    world.fail("acme", vec![tripped()]).await;
-    herald.round().await.expect("it tells");
-    world.pass(GATHER);
-    let postman = world.postman(Arc::new(Faulty));
-    assert_eq!(postman.round().await, Ok(false));
-    world.pass(Span::from_mins(2));
-    let left = world.letters().await;
-    assert_eq!(left.len(), 1, "{left:?}");
-    assert_eq!((left[0].recipient.as_str(), left[0].tries), (OPS, 1));
 }

@@ -1,11 +1,13 @@
 //! What is wrong is an alert: once, whatever happens in between.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use posthaste_testbed::{Arrived, MailSetup, MailTls};
 use serde_json::{Value, json};
 
-use super::support::{Answer, Receiver, Server};
+use super::support::{Answer, Arrival, Receiver, Server};
 
 /// How soon breakers trip and probe, and how often somebody looks.
 const SETTINGS: [&str; 10] = [
@@ -62,4 +64,117 @@ async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
     let all = api.get("/v1/alerts?state=open").await.expect(200);
     let tripped = |it: &&Value| it["name"] == "breaker_tripped";
     assert_eq!(list(&all).iter().filter(tripped).count(), 0);
+}
+
+/// The figure that leaves its range, and what is said of it soon.
+const FIGURE: &str = "dead_letter_ratio";
+const FIGURES: [&str; 9] = [
+    "alerts.every=1s",
+    "alerts.calm=1s",
+    "alerts.dead_letter_ratio=0.5",
+    "notices.tenant=operator",
+    "notices.gather=500ms",
+    "mail.tls=none",
+    "mail.from=posthaste@example.com",
+    "mail.to=ops@example.com",
+    "mail.every=500ms",
+];
+
+/// What the operator's endpoint was told of the figure: how often it was raised and resolved, by alert.
+fn told(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
+    let mut told: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for arrival in ledger.iter().filter(|it| it.path.ends_with("ops")) {
+        let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
+        if body["alert"]["name"] != FIGURE {
+            continue;
+        }
+        let alert = body["alert"]["id"].as_str().expect("an id");
+        let (raised, resolved) = told.entry(alert.to_owned()).or_default();
+        match body["type"].as_str() {
+            Some("alert.raised") => *raised += 1,
+            Some("alert.resolved") => *resolved += 1,
+            other => panic!("an alert is {other:?}"),
+        }
+    }
+    told
+}
+
+/// How often letters say that this was raised, and that it is over.
+fn mailed(letters: &[Arrived], about: &str) -> (usize, usize) {
+    let lines = letters.iter().flat_map(|letter| letter.text.lines());
+    let said: Vec<&str> = lines.filter_map(|line| line.strip_prefix(about)).collect();
+    let raised = said.iter().filter(|said| said.starts_with("raised: "));
+    let over = said.iter().filter(|said| said.ends_with("over."));
+    (raised.count(), over.count())
+}
+
+#[tokio::test]
+async fn a_figure_that_leaves_its_range_is_told_once_and_its_return_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mail = MailSetup::new(MailTls::None).start();
+    let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
+    let settings = FIGURES.into_iter().chain([to_mail.as_str()]);
+    let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
+    let server = Server::start(directory.path(), &settings);
+    let status = Arc::new(AtomicU16::new(400));
+    let said = status.clone();
+    let receiver = Receiver::start(move |arrival| match arrival.path.ends_with("ops") {
+        true => Answer::status(200),
+        false => Answer::status(said.load(Ordering::SeqCst)),
+    })
+    .await;
+    let mut api = server.api();
+    api.endpoint("operator", json!({"url": receiver.url_of("ops")}))
+        .await;
+    api.tenant("acme").await;
+    let url = receiver.url_of("hook");
+    api.endpoint("acme", json!({ "url": url })).await;
+    let event = json!({"type": "a.b", "payload": {}});
+    let events = |count| json!({ "events": vec![event.clone(); count] });
+    let batch = "/v1/tenants/acme/events/batch";
+    api.post(batch, events(30)).await.expect(202);
+    let path = format!("/v1/alerts?name={FIGURE}");
+    // About everything, the tenant and the endpoint.
+    let open = api.until(&path, |shown| list(shown).len() == 3).await;
+    for alert in list(&open) {
+        assert_eq!(alert["state"], "open");
+        assert_eq!(alert["detail"]["value"], 1.0, "{alert}");
+        assert_eq!(alert["detail"]["threshold"], 0.5, "{alert}");
+    }
+    status.store(200, Ordering::SeqCst);
+    api.post(batch, events(60)).await.expect(202);
+    let over = api
+        .until(&path, |shown| {
+            list(shown).iter().all(|alert| alert["state"] == "resolved")
+        })
+        .await;
+    let ids = |shown: &Value| -> Vec<String> {
+        let ids = list(shown).iter().map(|alert| alert["id"].to_string());
+        ids.collect()
+    };
+    assert_eq!(ids(&over), ids(&open), "raised once");
+
+    let once = |ledger: &[Arrival]| {
+        let told = told(ledger);
+        told.len() == 3 && told.values().all(|(raised, over)| *raised > 0 && *over > 0)
+    };
+    let ledger = receiver.until(once).await;
+    let told = told(&ledger);
+    assert!(told.values().all(|times| *times == (1, 1)), "{told:?}");
+    let abouts = [
+        format!("Alert {FIGURE}: "),
+        format!("Alert {FIGURE}, tenant acme: "),
+        format!("Alert {FIGURE}, endpoint {url} of acme: "),
+    ];
+    let all = |letters: &[Arrived]| {
+        let mut abouts = abouts.iter();
+        abouts.all(|about| mailed(letters, about).1 > 0)
+    };
+    let letters = mail.until(all).await;
+    for about in &abouts {
+        assert_eq!(mailed(&letters, about), (1, 1), "{about}: {letters:#?}");
+    }
+    let open = api.get("/v1/alerts?state=open").await.expect(200);
+    let open = list(&open).iter().filter(|it| it["name"] == FIGURE);
+    assert_eq!(open.count(), 0);
 }

@@ -184,6 +184,9 @@ macro_rules! every_case {
                 a_replayed_delivery_that_fails_again_is_counted_again
                 notices_are_told_once_and_let_go
                 an_act_is_its_own_whom_its_notice_is_about
+                at_most_so_many_notices_wait
+                what_waits_to_be_told_is_known_by_its_age
+                what_is_stored_takes_room
                 lines_gather_in_letters_until_they_are_due
                 a_claimed_letter_is_nobody_elses_for_a_while
                 what_came_while_a_letter_was_sent_goes_with_the_next

@@ -1,7 +1,10 @@
 //! What people are to be told is kept until they were.
 
+use std::sync::Arc;
+
 use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
+use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::News;
 use posthaste_core::id::{AlertId, AuditId, first_moment, id_of};
 use posthaste_core::lane::Standing;
@@ -12,7 +15,7 @@ use super::Harness;
 use super::given::{DAY, World, all, answered, at, attempt, endpoint, event, id};
 use crate::{
     Alert, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Insertion, Letter, LetterLine, Longest,
-    MAX_LETTER_LINES, Posted, Retried, Scope, Via, Written,
+    MAX_LETTER_LINES, MAX_NOTICES, Posted, Retried, Scope, Via, Written,
 };
 
 const OPS: &str = "ops@example.com";
@@ -260,6 +263,115 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
     let named = [&acts[..2], &acts[3..]].concat();
     assert_eq!(read(AuditOf::Named(id("acme"))).await, named);
     assert_eq!(read(AuditOf::Tenant(id("acme"))).await, acts[3..]);
+}
+
+pub(super) async fn at_most_so_many_notices_wait(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let most = MAX_NOTICES as usize;
+    for (ms, count) in [(1, most), (2, 3)] {
+        let sent = world.send(at(ms), "a.b").await;
+        let mut settled = attempt(&world.delivery(sent).await, at(ms), answered(200));
+        settled.news = vec![News::Recovered; count];
+        assert_eq!(world.record(at(ms), settled).await, Written::Applied);
+    }
+    let told = world.store.told().await.unwrap();
+    let waiting = world.store.notices(told, most + 9).await.unwrap();
+    assert_eq!(waiting.len(), most);
+    // The oldest have gone, which shows as a gap.
+    assert_eq!(waiting[0].number, told + 4);
+    assert_eq!(waiting[most - 1].number, told + 3 + MAX_NOTICES);
+    let up_to = waiting[most - 1].number;
+    let moved = world.store.tell(at(9), told, up_to, vec![], at(9)).await;
+    assert_eq!(moved, Ok(true));
+    assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
+}
+
+pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let untold = || world.store.untold_since();
+    assert_eq!(untold().await, Ok(None));
+    // The clock is put back in between.
+    for (number, ms) in [(1, 50), (2, 30), (3, 70)] {
+        let alert = Alert {
+            id: AlertId(number),
+            name: AlertName::ALL[number as usize],
+            scope: Scope::Everything,
+            tenant: None,
+            is_gone: false,
+            raised_at: at(ms),
+            resolved_at: None,
+            detail: json!({}),
+        };
+        let raised = world.store.raise_alert(at(ms), alert).await;
+        assert_eq!(raised, Ok(Insertion::Created));
+        assert_eq!(untold().await, Ok(Some(at(50))), "the first");
+    }
+    let mut told = world.store.told().await.unwrap();
+    for left in [Some(at(30)), Some(at(70)), None] {
+        let moved = world.store.tell(at(80), told, told + 1, vec![], at(80));
+        assert_eq!(moved.await, Ok(true));
+        told += 1;
+        assert_eq!(untold().await, Ok(left));
+    }
+
+    // A letter counts once it was tried in vain, by whose it is.
+    let odd = "o'\"dd@example.com";
+    let unsent = |of: &[&str]| {
+        let of = of.iter().map(|it| (*it).to_owned());
+        world.store.unsent_since(of.collect())
+    };
+    world.tell(at(100), lines(OPS, 0..1), at(100)).await;
+    world.tell(at(110), lines(odd, 0..1), at(110)).await;
+    assert_eq!(unsent(&[OPS, odd]).await, Ok(None));
+    for letter in world.claim(at(120)).await {
+        let again = Posted::Later { at: at(200) };
+        assert!(world.settle(&letter, again).await);
+    }
+    assert_eq!(untold().await, Ok(None), "letters are no notices");
+    assert_eq!(unsent(&[]).await, Ok(None));
+    assert_eq!(unsent(&[OWNER]).await, Ok(None));
+    assert_eq!(unsent(&[odd]).await, Ok(Some(at(110))));
+    assert_eq!(unsent(&[odd, OPS]).await, Ok(Some(at(100))));
+    for letter in world.claim(at(200)).await {
+        let posted = match letter.recipient.as_str() {
+            OPS => Posted::Sent {
+                quiet_until: at(900),
+            },
+            _ => Posted::Dropped,
+        };
+        assert!(world.settle(&letter, posted).await);
+    }
+    assert_eq!(unsent(&[odd, OPS]).await, Ok(None));
+}
+
+pub(super) async fn what_is_stored_takes_room(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let empty = world.store.stored_bytes().await.expect("it reads");
+    const EVENTS: u64 = 60;
+    const EACH: usize = 64 * 1024;
+    for ms in 0..EVENTS {
+        let mut large = event("acme", "a.b");
+        let content = Arc::make_mut(&mut large.content);
+        // What is the same over and over could be kept in less.
+        let mut dice = Dice::seeded(ms);
+        let noise = (0..EACH).map(|_| dice.between(32, 126) as u8);
+        content.payload = noise.collect::<Vec<u8>>().into();
+        world.accept(at(ms), large).await;
+    }
+    let full = world.store.stored_bytes().await.expect("it reads");
+    match (empty, full) {
+        // Nobody knows of a store in memory.
+        (None, None) => {}
+        (Some(empty), Some(full)) => {
+            let more = full.saturating_sub(empty);
+            let stored = EVENTS * EACH as u64;
+            let likely = stored / 4..4 * stored;
+            assert!(likely.contains(&more), "{empty} and then {full}");
+        }
+        other => panic!("it is known or it is not: {other:?}"),
+    }
 }
 
 pub(super) async fn lines_gather_in_letters_until_they_are_due(harness: &dyn Harness) {
