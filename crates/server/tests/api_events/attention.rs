@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::AlertId;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
-use posthaste_store::{DisabledReason, Store};
+use posthaste_store::{Alert, Alerts, DisabledReason, Insertion, Scope, Store};
 use serde_json::{Value, json};
 
 use crate::kit::{NOON, World};
@@ -62,6 +64,50 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
     assert_eq!(listed(&world, OWN).await.len(), 1);
     world.wall_ms.fetch_add(3_600_001, Ordering::SeqCst);
     assert_eq!(listed(&world, OWN).await, [], "it was long ago");
+}
+
+/// As after a restart: the store alone knows how it did.
+#[tokio::test]
+async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming() {
+    let world = World::quiet().await;
+    let (bad, other) = (endpoint(&world).await, endpoint(&world).await);
+    let raise = async |number: u128, name, endpoint: &str| {
+        let alert = Alert {
+            id: AlertId(number),
+            name,
+            scope: Scope::Endpoint(endpoint.parse().unwrap()),
+            tenant: None,
+            is_gone: false,
+            raised_at: NOON,
+            resolved_at: None,
+            detail: json!({"value": 0.25, "threshold": 0.1, "window": "1h"}),
+        };
+        let raised = world.store.raise_alert(NOON, alert).await;
+        assert_eq!(raised, Ok(Insertion::Created));
+    };
+    raise(1, AlertName::RetryRatio, &bad).await;
+    raise(2, AlertName::DisableWarning, &other).await;
+    for path in [ALL, OWN] {
+        let shown = world.get(path).await.ok(200);
+        let [needy] = &shown["data"].as_array().unwrap()[..] else {
+            panic!("only figures say how it did: {shown}");
+        };
+        assert_eq!(needy["endpoint_id"], json!(bad));
+        assert_eq!(needy["reason"], "failing");
+        let detail =
+            "25 % of the attempts within 1h were retries; more than 10 % calls for somebody";
+        assert_eq!(needy["detail"], detail);
+    }
+    world.tenant(json!({"id": "other"})).await;
+    assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
+    // Whoever remembers knows better.
+    world.attempted(&bad, true);
+    assert_eq!(listed(&world, ALL).await, []);
+    raise(3, AlertName::DeadLetterRatio, &other).await;
+    assert_eq!(listed(&world, ALL).await.len(), 1);
+    let ended = world.store.resolve_alert(NOON, AlertId(3)).await;
+    assert!(ended.unwrap().is_some());
+    assert_eq!(listed(&world, ALL).await, []);
 }
 
 async fn stand(

@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::lane::{DisableCause, Standing, TripReason};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{DisabledReason, EndpointRow};
+use posthaste_store::{Alert, DisabledReason, EndpointRow};
 
+use crate::alerts::words;
 use crate::observe::{LastFailure, Lately};
 
 /// Why somebody should look at an endpoint, the worst first.
@@ -48,6 +49,8 @@ pub(super) struct Suspect {
     pub(super) row: EndpointRow,
     /// How it did lately; nothing, if no node remembers.
     pub(super) lately: Lately,
+    /// What its figures in the store say is wrong, if no node remembers.
+    pub(super) alert: Option<Alert>,
     pub(super) pending: u64,
 }
 
@@ -74,15 +77,19 @@ impl Finding {
         let Suspect {
             row,
             lately,
+            alert,
             pending,
         } = &self.suspect;
         let what = match self.reason {
             Reason::Disabled => disabled(row.disabled_reason),
             Reason::BreakerTripped => tripped(row),
-            Reason::Failing => format!(
-                "{} of the last {} attempts failed",
-                lately.failures, lately.attempts
-            ),
+            Reason::Failing => match alert {
+                Some(alert) => words::message(alert).trim_end_matches('.').to_owned(),
+                None => format!(
+                    "{} of the last {} attempts failed",
+                    lately.failures, lately.attempts
+                ),
+            },
             Reason::Paused => {
                 return match pending {
                     0 => "paused by hand; nothing waits".to_owned(),
@@ -160,7 +167,9 @@ pub(super) fn reason(row: &EndpointRow, lately: &Lately, now: Timestamp) -> Opti
 /// they have failed; and always in the same order.
 pub(super) fn findings(suspects: Vec<Suspect>, now: Timestamp, limit: usize) -> Vec<Finding> {
     let judge = |suspect: Suspect| {
-        let reason = reason(&suspect.row, &suspect.lately, now)?;
+        let seen = reason(&suspect.row, &suspect.lately, now);
+        let told = suspect.alert.is_some() && suspect.row.standing == Standing::Enabled;
+        let reason = seen.or(told.then_some(Reason::Failing))?;
         Some(Finding { suspect, reason })
     };
     let mut findings: Vec<Finding> = suspects.into_iter().filter_map(judge).collect();

@@ -1,7 +1,8 @@
 //! Endpoints that need a look, the worst first, each with why.
 //!
 //! The store knows those that are disabled, tripped or paused; the nodes know those that fail lately and
-//! have not tripped. Nothing sealed is opened for it, so an endpoint whose secrets cannot be read is shown
+//! have not tripped. What no node remembers, as after a restart, is found by the alerts about its figures, which are
+//! in the store. Nothing sealed is opened for it, so an endpoint whose secrets cannot be read is shown
 //! like any other.
 
 mod judge;
@@ -10,7 +11,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::Standing;
-use posthaste_store::EndpointRow;
+use posthaste_store::{Alert, AlertFilter, EndpointRow, PageRequest, Scope};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde_json::json;
@@ -20,6 +21,7 @@ use super::body;
 use super::call::Call;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
+use crate::alerts::readings::OF_TALLIES;
 use crate::observe::Lately;
 use judge::{Finding, Reason, Suspect};
 
@@ -102,8 +104,14 @@ async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, P
     rows.truncate(MAX_SUSPECTS);
     let rows: Vec<EndpointRow> = rows.into_iter().map(|(_, row)| row).collect();
     let ids: Vec<EndpointId> = rows.iter().map(|row| row.endpoint.id).collect();
-    let lately = app.switchboard.lately(tenant.as_ref(), &ids).await;
-    let failing = failing(app, tenant.as_ref(), &ids, &lately).await?;
+    let mut alerts = alerts(app, tenant.clone()).await?;
+    let others: Vec<EndpointId> = ids.iter().chain(alerts.keys()).copied().collect();
+    let lately = app.switchboard.lately(tenant.as_ref(), &others).await;
+    let is_known = |id: &EndpointId| lately.get(id).is_some_and(|lately| lately.attempts > 0);
+    alerts.retain(|id, _| !is_known(id) && !ids.contains(id));
+    let mut failing = failing(app, tenant.as_ref(), &ids, &lately).await?;
+    let told = alerts.keys().copied().collect();
+    failing.extend(still_enabled(app, tenant.as_ref(), told).await?);
     let mut suspects = Vec::new();
     let rows: Vec<EndpointRow> = rows.into_iter().chain(failing).collect();
     for some in rows.chunks(ASKED_AT_ONCE) {
@@ -116,6 +124,7 @@ async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, P
             suspects.push(Suspect {
                 row: row.clone(),
                 lately: lately.unwrap_or_default(),
+                alert: alerts.get(&row.endpoint.id).cloned(),
                 pending: pending.await?,
             });
         }
@@ -141,9 +150,45 @@ async fn failing(
         by_ratio.then_with(|| one.cmp(other))
     });
     failing.truncate(MAX_SHOWN);
+    let failing = failing.into_iter().map(|(id, _)| id).collect();
+    still_enabled(app, tenant, failing).await
+}
+
+/// What the store says is wrong with endpoints by their figures, one of the newest of each.
+async fn alerts(
+    app: &App,
+    tenant: Option<TenantId>,
+) -> Result<FxHashMap<EndpointId, Alert>, Problem> {
+    let filter = AlertFilter {
+        open: Some(true),
+        tenant,
+        ..AlertFilter::default()
+    };
+    let page = PageRequest {
+        limit: MAX_SUSPECTS,
+        before: None,
+    };
+    let open = app.store.alerts(filter, page).await?.items;
+    let mut alerts = FxHashMap::default();
+    for alert in open {
+        if let Scope::Endpoint(endpoint) = alert.scope
+            && OF_TALLIES.contains(&alert.name)
+        {
+            alerts.entry(endpoint).or_insert(alert);
+        }
+    }
+    Ok(alerts)
+}
+
+/// Those of these endpoints that are a tenant's, or anybody's, and enabled.
+async fn still_enabled(
+    app: &App,
+    tenant: Option<&TenantId>,
+    endpoints: Vec<EndpointId>,
+) -> Result<Vec<EndpointRow>, Problem> {
     let mut rows = Vec::new();
-    for some in failing.chunks(ASKED_AT_ONCE) {
-        let asked: Vec<_> = some.iter().map(|(id, _)| app.store.endpoint(*id)).collect();
+    for some in endpoints.chunks(ASKED_AT_ONCE) {
+        let asked: Vec<_> = some.iter().map(|id| app.store.endpoint(*id)).collect();
         for row in asked {
             rows.extend(row.await?);
         }
@@ -180,6 +225,7 @@ impl Shown {
             row,
             lately,
             pending,
+            ..
         } = &finding.suspect;
         Shown {
             tenant_id: row.endpoint.tenant.to_string(),
@@ -226,7 +272,7 @@ fn schemas() -> Vec<Schema> {
             },
             "success_ratio": {
                 "type": "number",
-                "description": "The share of the last attempts that succeeded; 1 if none is remembered.",
+                "description": "The share of the last attempts that succeeded; 1 if none is remembered, as after a restart.",
             },
             "last_failure_at": time("When an attempt last failed; null if none is remembered."),
         },

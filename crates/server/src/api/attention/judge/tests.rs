@@ -36,6 +36,7 @@ fn suspect(id: u128, standing: Standing) -> Suspect {
             health: Health::default(),
         },
         lately: Lately::default(),
+        alert: None,
         pending: 0,
     }
 }
