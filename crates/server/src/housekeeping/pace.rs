@@ -22,8 +22,8 @@ const STEP_TIME: Duration = Duration::from_millis(5);
 /// What part of the time removing takes, in hundredths, once it has gone on for so long without a break.
 const SHARES: [(Duration, u32); 3] = [
     (Duration::ZERO, 5),
-    (Duration::from_secs(10), 10),
-    (Duration::from_secs(120), 20),
+    (Duration::from_secs(10), 8),
+    (Duration::from_secs(300), 20),
 ];
 /// The same once one round has been removing for so long: it does not keep up.
 const SHARES_BEHIND: [(Duration, u32); 2] = [
@@ -60,13 +60,15 @@ struct Stride {
 }
 
 impl Stride {
-    /// Whether of two steps the larger took hardly longer.
+    /// Whether of two steps the larger took hardly longer: less than half of what its size would have made of it.
     fn lasts_like(self, other: Stride) -> bool {
         let (small, large) = match self.step < other.step {
             true => (self, other),
             false => (other, self),
         };
-        small.step < large.step && 2 * large.took < 3 * small.took
+        let longer = large.took.saturating_sub(small.took).as_nanos();
+        let larger = (large.step - small.step) as u128;
+        2 * longer * (small.step as u128) < larger * small.took.as_nanos()
     }
 }
 
@@ -160,7 +162,7 @@ impl Pace {
 /// How large the next step is, so that it takes about as long as it should, or as long as it must.
 fn fitted(before: Option<Stride>, this: Stride) -> usize {
     let Stride { step, took } = this;
-    let next = if took < STEP_TIME / 2 {
+    let next = if took < STEP_TIME {
         step + step / 4
     } else if took <= 2 * STEP_TIME {
         step
@@ -218,8 +220,8 @@ mod tests {
     fn it_takes_a_small_part_of_the_time_and_more_only_if_it_must() {
         let near = |share: f64, wanted: f64| assert!((share - wanted).abs() < 0.005, "{share}");
         near(share_after(&mut Pace::default(), 9), 0.05);
-        near(share_after(&mut Pace::default(), 100), 0.10);
-        near(share_after(&mut Pace::default(), 600), 0.20);
+        near(share_after(&mut Pace::default(), 200), 0.08);
+        near(share_after(&mut Pace::default(), 900), 0.20);
     }
 
     #[test]
@@ -254,6 +256,8 @@ mod tests {
     #[test]
     fn where_small_steps_are_as_slow_they_are_not_small() {
         assert!((400..=1_250).contains(&step_where_each_costs(0)));
+        // Half of the time that a step should take is enough for a few hundred.
+        assert!(step_where_each_costs(3) >= 200);
         // As much goes as in ten of the smallest, in less than twice the time.
         for fixed_ms in [20, 40, 100, 1_000] {
             let step = step_where_each_costs(fixed_ms);

@@ -40,7 +40,7 @@ const SHORT: &str = "1s";
 /// What goes before, uncounted: connections open, caches fill.
 const MAX_WARM_UP: usize = 2_000;
 /// How long it may take until what was sent last is gone.
-const MAX_GOING: Duration = Duration::from_secs(300);
+const MAX_GOING: Duration = Duration::from_secs(900);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
