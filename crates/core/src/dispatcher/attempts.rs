@@ -232,10 +232,6 @@ impl Dispatcher {
                 notify(News::DisableWarning(cause));
                 return None;
             }
-            Concern::WarnAndDisable(cause) => {
-                notify(News::DisableWarning(cause));
-                cause
-            }
             Concern::Disable(cause) => cause,
         };
         notify(News::Disabled(cause));

@@ -2,8 +2,8 @@
 //!
 //! The breaker lives by the second; this lives by the day and is stored with the endpoint. An
 //! endpoint is disabled when its receiver says it is gone, when a hundred deliveries in a row were
-//! refused for good, or after five days of nothing but failure. A warning always comes first: where
-//! the days ran by unnoticed between two rare events, the endpoint gets one more day from it.
+//! refused for good, or after five days of nothing but failure. Where it can still be helped a warning comes
+//! first: where the days ran by unnoticed between two rare events, the endpoint gets one more day from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,8 +47,6 @@ pub enum Concern {
     Warn(DisableCause),
     /// It should be disabled.
     Disable(DisableCause),
-    /// It should be disabled at once; the warning goes with it.
-    WarnAndDisable(DisableCause),
 }
 
 /// A tripped breaker, as it is stored.
@@ -112,7 +110,7 @@ impl Health {
             Verdict::Retry | Verdict::RetryUpTo(_) => {}
         }
         if failure.gone {
-            return Concern::WarnAndDisable(DisableCause::Gone);
+            return Concern::Disable(DisableCause::Gone);
         }
         if self.permanent_failures >= PERMANENT_FAILURES_TO_DISABLE {
             return Concern::Disable(DisableCause::PermanentFailures);
@@ -270,7 +268,7 @@ mod tests {
 
     #[test]
     fn gone_is_gone() {
-        let gone = Concern::WarnAndDisable(DisableCause::Gone);
+        let gone = Concern::Disable(DisableCause::Gone);
         assert_eq!(Health::default().note(START, answer(410)), gone);
     }
 

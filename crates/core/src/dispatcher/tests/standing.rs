@@ -272,7 +272,7 @@ fn what_waits_for_an_endpoint_that_is_not_there_fails_and_the_lane_is_forgotten(
 }
 
 #[test]
-fn gone_warns_disables_in_the_same_record_and_sweeps_only_after_it() {
+fn gone_disables_in_the_same_record_and_sweeps_only_after_it() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     bench.by_hand.sweeps = true;
@@ -284,13 +284,8 @@ fn gone_warns_disables_in_the_same_record_and_sweeps_only_after_it() {
     bench.listen();
     bench.finish(ids[0], gone());
     assert_eq!(record(&bench).disable, Some(DisableCause::Gone));
-    assert_eq!(
-        bench.news(),
-        [
-            News::DisableWarning(DisableCause::Gone),
-            News::Disabled(DisableCause::Gone)
-        ]
-    );
+    // There is nothing left to warn of.
+    assert_eq!(bench.news(), [News::Disabled(DisableCause::Gone)]);
     bench.take_sent();
     // The one still out says the same, and it is no news.
     bench.finish(ids[1], gone());
