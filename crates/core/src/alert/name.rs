@@ -133,7 +133,11 @@ impl fmt::Display for AlertName {
 
 /// A text that names no alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no alert of this name")]
+#[error(
+    "must be one of retry_ratio, dead_letter_ratio, attempts_per_success, second_attempt_success_ratio, \
+     retrying_over_24h, dead_letters_growing, breaker_tripped, disable_warning, endpoint_disabled, queue_age, store_slow, \
+     store_nearly_full, notices_stuck"
+)]
 pub struct UnknownAlert;
 
 impl FromStr for AlertName {
@@ -148,6 +152,16 @@ impl FromStr for AlertName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_names_none_is_told_all() {
+        let told = UnknownAlert.to_string();
+        let listed: Vec<&str> = told
+            .trim_start_matches("must be one of ")
+            .split(", ")
+            .collect();
+        assert_eq!(listed, AlertName::ALL.map(AlertName::name));
+    }
 
     #[test]
     fn a_name_is_read_as_it_is_written() {

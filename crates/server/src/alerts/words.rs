@@ -30,6 +30,10 @@ pub fn message(alert: &Alert) -> String {
         AlertName::DeadLetterRatio => format!(
             "{value} of the deliveries that ended{within} were given up; more than {limit} calls for somebody."
         ),
+        // Attempts are counted against one success at least, so there was hardly any.
+        AlertName::AttemptsPerSuccess if number("samples") == number("value") => format!(
+            "Of {value} attempts{within} at most one delivered something; more than {limit} for each call for somebody."
+        ),
         AlertName::AttemptsPerSuccess => format!(
             "It took {value} attempts to deliver something{within}; more than {limit} calls for somebody."
         ),
@@ -50,10 +54,9 @@ pub fn message(alert: &Alert) -> String {
             "The endpoint will be disabled if this goes on{}.",
             why("cause")
         ),
-        AlertName::EndpointDisabled => format!(
-            "The endpoint was disabled because it kept failing{}.",
-            why("cause")
-        ),
+        AlertName::EndpointDisabled => {
+            format!("The endpoint was disabled by posthaste{}.", why("cause"))
+        }
         AlertName::QueueAge => format!(
             "Something that could be sent has been waiting for {value}; more than {limit} calls for somebody."
         ),
@@ -121,6 +124,11 @@ mod tests {
         assert_eq!(
             said(AlertName::BreakerTripped, tripped),
             "The endpoint keeps failing, so it is left alone and probed (consecutive failures)."
+        );
+        let never = json!({"value": 7.0, "threshold": 2.0, "window": "1h", "samples": 7});
+        assert_eq!(
+            said(AlertName::AttemptsPerSuccess, never),
+            "Of 7 attempts within 1h at most one delivered something; more than 2 for each call for somebody."
         );
         let slow = json!({"value": 1.5, "threshold": 1.0});
         let slow = said(AlertName::StoreSlow, slow);

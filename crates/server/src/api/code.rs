@@ -112,8 +112,8 @@ codes! {
     /// Too many requests with one key.
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests with this key",
         "Wait as long as `Retry-After` says, then go on more slowly.";
-    /// More than the tenant's plan allows.
-    QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "The tenant's plan does not allow more",
+    /// More than a limit of the tenant allows.
+    QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "A limit of the tenant does not allow more",
         "`limit` names the limit, and the detail says what it is. If there is a `Retry-After`, wait so long; otherwise remove something, or have the limit raised.";
     /// A fault of ours.
     Internal = "internal", INTERNAL_SERVER_ERROR, "A fault of the server",

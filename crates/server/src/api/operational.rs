@@ -21,7 +21,7 @@ const EVENTS: [(&str, &str); 7] = [
     ),
     (
         "endpoint.disabled",
-        "An endpoint was disabled because it kept failing. `detail.cause` says why.",
+        "posthaste disabled an endpoint. `detail.cause` says why.",
     ),
     (
         "delivery.failed",

@@ -173,7 +173,10 @@ impl Problem {
 
     /// The body is larger than `limit_bytes`.
     pub fn too_large(limit_bytes: u64) -> Problem {
-        let detail = format!("The body may have at most {limit_bytes} bytes.");
+        let detail = format!(
+            "The body may have at most {limit_bytes} bytes; the operator sets that by `limits.body_bytes`, for lists of \
+             events by `limits.batch_body_bytes`."
+        );
         Problem::new(Code::TooLarge, detail)
     }
 

@@ -11,6 +11,7 @@ use super::serve::runtime;
 use super::serve_args::ServeArgs;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::notices::mail::address;
 
 /// Shown below the flags.
 pub const TEST_EXAMPLES: &str = "\
@@ -79,6 +80,15 @@ pub fn test(args: &TestArgs) -> Result<(), Failure> {
         Some(to) => std::slice::from_ref(to),
         None => &config.mail.to[..],
     };
+    if args
+        .to
+        .as_deref()
+        .is_some_and(|to| address::read(to).is_err())
+    {
+        return Err(Failure::NoMail(
+            "--to must be one e-mail address, such as ops@example.com",
+        ));
+    }
     if recipients.is_empty() {
         return Err(Failure::NoMail(
             "mail.to is empty: say who is to get it by --to",

@@ -143,7 +143,13 @@ fn is_none_of_ours(name: &str) -> bool {
         })
 }
 
+/// What is said of a plan that is given elsewhere than in the file.
+const PLANS_ARE_IN_THE_FILE: &str = "belongs into the file, as plans do: [plans.NAME]";
+
 fn unknown_variable(name: &str) -> String {
+    if name.starts_with("POSTHASTE_PLANS_") {
+        return PLANS_ARE_IN_THE_FILE.to_owned();
+    }
     match nearest(name, SETTINGS.iter().map(Setting::variable)) {
         Some(guess) => format!("is not a setting; did you mean {guess}?"),
         None => "is not a setting; config.default.toml lists all of them".to_owned(),
@@ -183,6 +189,9 @@ pub(super) fn flags(args: &ServeArgs, error: &mut ConfigError) -> Layer {
 }
 
 fn unknown_key(key: &str) -> String {
+    if key.starts_with("plans.") {
+        return PLANS_ARE_IN_THE_FILE.to_owned();
+    }
     match nearest(key, SETTINGS.iter().map(|setting| setting.key.to_owned())) {
         Some(guess) => format!("is not a setting; did you mean {guess}?"),
         None => "is not a setting; config.default.toml lists all of them".to_owned(),

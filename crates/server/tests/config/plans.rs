@@ -74,7 +74,7 @@ fn no_variable_and_no_flag_reaches_into_a_plan() {
     let told = Desk::new()
         .flags(["--set", "plans.free.endpoints=5"])
         .mistakes();
-    assert!(told[0].contains("is not a setting"), "{told:?}");
+    assert!(told[0].contains("belongs into the file"), "{told:?}");
 }
 
 #[test]

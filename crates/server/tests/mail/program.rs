@@ -96,8 +96,8 @@ fn what_is_missing_is_told_before_anything_is_sent() {
         (
             &format!("server = '{url}'\nfrom = 'a@example.com'\n"),
             &["--to", "nobody"],
-            1,
-            "must be one e-mail address",
+            2,
+            "--to must be one e-mail address",
         ),
         (
             &format!(

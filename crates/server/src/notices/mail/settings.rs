@@ -73,7 +73,8 @@ impl MailSettings {
         let has_password = self.password.is_some() || server.password.is_some();
         match (&server.user, has_password) {
             (Some(_), false) => {
-                let message = "is needed: mail.server names a user";
+                let message =
+                    "is needed, best in POSTHASTE_MAIL_PASSWORD: mail.server names a user";
                 mistakes.push(("mail.password", message.to_owned()));
             }
             (None, true) => {
