@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
 use posthaste_core::delivery::{Settlement, Status};
-use posthaste_core::dispatcher::{AttemptRecord, Notice};
+use posthaste_core::dispatcher::{AttemptRecord, News, Notice};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_store::StoreError;
 
@@ -156,8 +156,17 @@ impl Chronicle {
     }
 
     /// There is news of an endpoint.
-    pub(super) fn notice(&self, notice: &Notice) {
-        tracing::warn!(endpoint = %notice.endpoint, news = notice.news.name(), "news of an endpoint");
+    pub(super) fn notice(&self, tenant: Option<&TenantId>, notice: &Notice) {
+        let (tenant_id, endpoint_id) = (tenant.map(TenantId::as_str), notice.endpoint);
+        let news = notice.news.name();
+        match notice.news {
+            News::Recovered => {
+                tracing::info!(tenant_id, %endpoint_id, news, "news of an endpoint");
+            }
+            News::BreakerTripped(_) | News::DisableWarning(_) | News::Disabled(_) => {
+                tracing::warn!(tenant_id, %endpoint_id, news, "news of an endpoint");
+            }
+        }
         self.observe.notices.ring();
     }
 

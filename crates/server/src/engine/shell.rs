@@ -344,7 +344,10 @@ impl Shell {
                 reason,
                 except,
             } => self.sweep(ticket, endpoint, reason, except),
-            Command::Notify(notice) => self.chronicle.notice(&notice),
+            Command::Notify(notice) => {
+                let tenant = self.tenant_of(notice.endpoint);
+                self.chronicle.notice(tenant.as_ref(), &notice);
+            }
             Command::Disowned(endpoint) => self.disowned(endpoint),
             Command::Drained => self.drained = true,
         }
