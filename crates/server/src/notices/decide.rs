@@ -143,17 +143,33 @@ fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
         from: None,
         action: notice.name.clone(),
         tenant: about.tenant.clone(),
-        resource: resource(about),
+        resource: resource(notice, about),
         outcome: Some(AuditOutcome::Done),
     }
 }
 
-fn resource(about: &About) -> String {
+/// Where what it is about can be looked at. Of an alert that is among the others of its name.
+fn resource(notice: &NoticeEntry, about: &About) -> String {
+    if notice.name.starts_with(ALERT) {
+        let name = notice.detail.get("name").and_then(Value::as_str);
+        let of = match &about.tenant {
+            Some(tenant) => format!("/v1/tenants/{tenant}/alerts"),
+            None => "/v1/alerts".to_owned(),
+        };
+        let endpoint = about
+            .endpoint
+            .map(|endpoint| format!("&endpoint={endpoint}"));
+        return format!(
+            "{of}?name={}{}",
+            name.unwrap_or_default(),
+            endpoint.unwrap_or_default()
+        );
+    }
     match (&about.tenant, about.endpoint) {
         (Some(tenant), Some(endpoint)) => format!("/v1/tenants/{tenant}/endpoints/{endpoint}"),
         (Some(tenant), None) => format!("/v1/tenants/{tenant}"),
         (None, Some(endpoint)) => format!("/v1/endpoints/{endpoint}"),
-        (None, None) => "/v1/alerts".to_owned(),
+        (None, None) => "/v1".to_owned(),
     }
 }
 
@@ -228,6 +244,35 @@ mod tests {
         assert_eq!(
             act.resource,
             format!("/v1/tenants/acme/endpoints/{endpoint}")
+        );
+    }
+
+    #[test]
+    fn the_audit_says_which_alert() {
+        let raised = notice(
+            "alert.raised",
+            json!({"alert": "alr_1", "name": "queue_age"}),
+        );
+        let looked_at = |about: &About| {
+            decide(&raised, about, &audience())
+                .act
+                .map(|act| act.resource)
+        };
+        let one = |path: &str| Some(path.to_owned());
+        assert_eq!(
+            looked_at(&About::default()),
+            one("/v1/alerts?name=queue_age")
+        );
+        let of_tenant = About {
+            tenant: tenant("acme"),
+            ..About::default()
+        };
+        let path = "/v1/tenants/acme/alerts?name=queue_age";
+        assert_eq!(looked_at(&of_tenant), one(path));
+        let endpoint = EndpointId(5);
+        assert_eq!(
+            looked_at(&about("acme")),
+            one(&format!("{path}&endpoint={endpoint}"))
         );
     }
 
