@@ -14,7 +14,8 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 use super::address::{self, NoAddress, Sender};
-use super::words::{Matter, about, clean, grouped, happened};
+use super::words::{Matter, about, alert, clean, grouped, happened};
+use crate::alerts::words::runbook;
 
 /// The longest subject that is still read.
 const MAX_SUBJECT_CHARS: usize = 140;
@@ -38,6 +39,9 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
     let mut text = String::new();
     for group in &groups {
         text.push_str(&format!("{}.\n", group.sentence()));
+        for fact in group.facts() {
+            text.push_str(&format!("  {fact}\n"));
+        }
         for link in page.into_iter().flat_map(|page| group.links(page)) {
             text.push_str(&format!("  {link}\n"));
         }
@@ -197,6 +201,24 @@ impl Group<'_> {
         format!("{}: {}", self.about, self.happenings().join("; "))
     }
 
+    /// When it was, which endpoint, and where it is said what to do.
+    fn facts(&self) -> Vec<String> {
+        let times = || self.lines.iter().map(|line| line.at);
+        let (first, last) = (times().min(), times().max());
+        let mut facts = vec![match first.zip(last) {
+            Some((first, last)) if first != last => {
+                format!("from {} to {}", moment(first), moment(last))
+            }
+            Some((at, _)) => format!("at {}", moment(at)),
+            None => String::new(),
+        }];
+        let endpoint = self.lines[0].endpoint.as_deref();
+        facts.extend(endpoint.map(|id| clean(id, MAX_ID_BYTES)));
+        let raised = self.lines.iter().find_map(|line| alert(line));
+        facts.extend(raised.map(|name| format!("what to do: {}", runbook(name))));
+        facts
+    }
+
     /// Where one can see more of it.
     fn links(&self, page: &str) -> Vec<String> {
         let line = self.lines[0];
@@ -299,6 +321,8 @@ mod tests {
             told.text,
             format!(
                 "{first} (timeout 1,000).\n  \
+                 at 2026-11-05 19:04:05 UTC\n  \
+                 ep1\n  \
                  {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
                  {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
                  {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
@@ -342,15 +366,30 @@ mod tests {
         assert!(
             lines[0].contains("ep2.example.com") && lines[0].contains("; 5 deliveries failed.")
         );
-        assert!(lines[2].contains("ep1.example.com"), "{lines:#?}");
-        assert_eq!(lines[4], "What happened, in order:");
-        assert!(
-            lines[5].starts_with("  2026-11-05 19:04:05 UTC  Endpoint https://ep1"),
-            "{}",
-            lines[5]
-        );
-        assert!(lines[8].ends_with("3 deliveries failed"), "{}", lines[8]);
-        assert_eq!(lines[10], "1,234 more did not find room in this letter.");
+        assert!(lines[4].contains("ep1.example.com"), "{lines:#?}");
+        let [below, first, .., last, _, more] = &lines[8..=14] else {
+            panic!("{lines:#?}");
+        };
+        assert_eq!(*below, "What happened, in order:");
+        let begin = "  2026-11-05 19:04:05 UTC  Endpoint https://ep1";
+        assert!(first.starts_with(begin), "{first}");
+        assert!(last.ends_with("3 deliveries failed"), "{last}");
+        assert_eq!(*more, "1,234 more did not find room in this letter.");
+    }
+
+    #[test]
+    fn whoever_reads_it_knows_when_it_was_and_what_to_do() {
+        let raised = line("alert.raised", "ep1", json!({"name": "queue_age"}));
+        let mut again = raised.clone();
+        again.at = Timestamp(again.at.0 + 60_000);
+        let told = wording(&letter(vec![raised, again]), None).text;
+        for fact in [
+            "  from 2026-11-05 19:04:05 UTC to 2026-11-05 19:05:05 UTC\n",
+            "  ep1\n",
+            "  what to do: docs/operations.md#queue_age\n",
+        ] {
+            assert!(told.contains(fact), "no {fact:?} in {told}");
+        }
     }
 
     #[test]

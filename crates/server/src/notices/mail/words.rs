@@ -195,11 +195,14 @@ fn alert_name(line: &LetterLine) -> Option<String> {
     Some(word(name.unwrap_or("unknown")))
 }
 
+/// The same, if this version knows it.
+pub(super) fn alert(line: &LetterLine) -> Option<AlertName> {
+    alert_name(line)?.parse().ok()
+}
+
 /// What an alert means, and what was seen.
 fn alert_words(line: &LetterLine) -> String {
-    let meaning = alert_name(line)
-        .and_then(|name| name.parse::<AlertName>().ok())
-        .map_or_else(String::new, |name| format!(": {}", meaning(name)));
+    let meaning = alert(line).map_or_else(String::new, |name| format!(": {}", meaning(name)));
     let said_elsewhere = ["alert", "name", "notice", "raised_at"];
     format!(
         "{meaning}{}",
@@ -219,7 +222,7 @@ fn meaning(name: AlertName) -> &'static str {
         AlertName::DeadLettersGrowing => "many deliveries were given up lately",
         AlertName::BreakerTripped => "it keeps failing, and is left alone for a while",
         AlertName::DisableWarning => "it will be disabled if this goes on",
-        AlertName::EndpointDisabled => "it was disabled because it kept failing",
+        AlertName::EndpointDisabled => "posthaste disabled it",
         AlertName::QueueAge => "something that could be sent has been waiting for too long",
         AlertName::StoreSlow => "the store takes long to write",
         AlertName::StoreNearlyFull => "the store has little room left",
