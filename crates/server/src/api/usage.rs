@@ -82,7 +82,7 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let view = |limit: LimitName| LimitView {
         limit: value_of(&limits, limit),
         used: used_of(&usage, under_way, limit),
-        source: match plans.source(tenant, limit) {
+        source: match plans.source(tenant, decisive(&limits, limit)) {
             LimitSource::Tenant => "tenant",
             LimitSource::Plan => "plan",
             LimitSource::Server => "server",
@@ -101,23 +101,38 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     Ok(body::answer(StatusCode::OK, &shown))
 }
 
+/// The limit that decides: nothing outlives what it belongs to.
+fn decisive(limits: &Limits, limit: LimitName) -> LimitName {
+    let own = match limit {
+        LimitName::PayloadRetention => limits.payload_retention,
+        LimitName::AttemptRetention => limits.attempt_retention,
+        LimitName::Endpoints
+        | LimitName::EventsPerSecond
+        | LimitName::EventsPerMonth
+        | LimitName::PayloadBytes
+        | LimitName::MaxAttempts
+        | LimitName::Retention
+        | LimitName::InFlight => return limit,
+    };
+    match (own, limits.retention) {
+        (Some(own), Some(all)) if own >= all => LimitName::Retention,
+        (Some(_), _) => limit,
+        (None, _) => LimitName::Retention,
+    }
+}
+
 /// What a limit is; `null` if there is none.
 fn value_of(limits: &Limits, limit: LimitName) -> Value {
     let span = |span: Option<Span>| json!(span.map(|span| span.to_string()));
-    // Nothing outlives what it belongs to.
-    let within = |own: Option<Span>| match (own, limits.retention) {
-        (Some(own), Some(all)) => Some(own.min(all)),
-        (own, all) => own.or(all),
-    };
-    match limit {
+    match decisive(limits, limit) {
         LimitName::Endpoints => json!(limits.endpoints),
         LimitName::EventsPerSecond => json!(limits.events_per_second),
         LimitName::EventsPerMonth => json!(limits.events_per_month),
         LimitName::PayloadBytes => json!(limits.payload_bytes),
         LimitName::MaxAttempts => json!(limits.max_attempts),
         LimitName::Retention => span(limits.retention),
-        LimitName::PayloadRetention => span(within(limits.payload_retention)),
-        LimitName::AttemptRetention => span(within(limits.attempt_retention)),
+        LimitName::PayloadRetention => span(limits.payload_retention),
+        LimitName::AttemptRetention => span(limits.attempt_retention),
         LimitName::InFlight => json!(limits.in_flight),
     }
 }
