@@ -15,9 +15,9 @@ fn a_list_is_a_table_and_says_where_it_goes_on() {
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(
         answer(output),
-        "ID     STATUS     TRIED  TYPE          ERROR  NEXT ATTEMPT          ENDPOINT\n\
-         dlv_2  retrying       3  invoice.paid  http   2026-11-15 12:00:00Z  ep_1\n\
-         dlv_1  succeeded     12  a             -      -                     ep_2\n"
+        "ID     STATUS     TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          ENDPOINT\n\
+         dlv_2  retrying       3  invoice.paid  http   -       2026-11-15 12:00:00Z  ep_1\n\
+         dlv_1  succeeded     12  a             -      -       -                     ep_2\n"
     );
     assert_eq!(
         remark,

@@ -35,6 +35,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "PATCH /v1/tenants/acme",
         r#"{"name":"B"}"#,
     ),
+    (
+        "tenants update acme --no-plan --events-per-second default --retention default --endpoints 3",
+        "PATCH /v1/tenants/acme",
+        r#"{"plan":null,"limits":{"endpoints":3,"events_per_second":null,"retention":null}}"#,
+    ),
     ("tenants delete a/b", "DELETE /v1/tenants/a%2Fb", ""),
     ("endpoints list", "GET /v1/tenants/acme/endpoints", ""),
     (

@@ -53,6 +53,10 @@ pub enum Shape {
     Replay,
     /// Health metrics.
     Stats,
+    /// What a tenant may do, and does.
+    Usage,
+    /// What plans allow.
+    Plans,
     /// Nothing: it is done, and this word says so.
     Gone(&'static str),
 }
@@ -94,6 +98,10 @@ pub enum Kind {
     Number,
     /// A duration.
     Duration,
+    /// A whole number, or `default`: what is there goes away, and the default holds.
+    WholeOrDefault,
+    /// A duration, or `default`.
+    DurationOrDefault,
     /// A point in time, or how long ago.
     Past,
     /// Several texts.
@@ -122,9 +130,9 @@ impl Kind {
         match self {
             Kind::Text => "TEXT",
             Kind::Word(_) => "WORD",
-            Kind::Whole => "COUNT",
+            Kind::Whole | Kind::WholeOrDefault => "COUNT",
             Kind::Number => "NUMBER",
-            Kind::Duration => "DURATION",
+            Kind::Duration | Kind::DurationOrDefault => "DURATION",
             Kind::Past => "TIME",
             Kind::List => "LIST",
             Kind::Headers => "HEADER",
@@ -144,6 +152,8 @@ impl Kind {
             | Kind::Whole
             | Kind::Number
             | Kind::Duration
+            | Kind::WholeOrDefault
+            | Kind::DurationOrDefault
             | Kind::Past
             | Kind::Policy
             | Kind::Truth
@@ -176,6 +186,9 @@ impl Kind {
                 Ok(_) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
+            Kind::WholeOrDefault | Kind::DurationOrDefault if text == DEFAULT => Ok(Value::Null),
+            Kind::WholeOrDefault => or_default(Kind::Whole.read(text, now)),
+            Kind::DurationOrDefault => or_default(Kind::Duration.read(text, now)),
             Kind::Past => moment(text, |span| {
                 Timestamp(now.0.saturating_sub(span.as_millis()))
             })
@@ -230,6 +243,8 @@ impl Kind {
             | Kind::Whole
             | Kind::Number
             | Kind::Duration
+            | Kind::WholeOrDefault
+            | Kind::DurationOrDefault
             | Kind::Past
             | Kind::Policy
             | Kind::Truth
@@ -240,6 +255,13 @@ impl Kind {
             | Kind::Said(_) => values.into_iter().next_back().unwrap_or(Value::Null),
         }
     }
+}
+
+/// What says that the default is to hold.
+const DEFAULT: &str = "default";
+
+fn or_default(read: Result<Value, String>) -> Result<Value, String> {
+    read.map_err(|why| format!("{why}, or \"{DEFAULT}\""))
 }
 
 /// Reads a point in time as the API writes it, or a duration from now.

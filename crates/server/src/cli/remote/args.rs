@@ -216,7 +216,7 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
             let watch = Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue);
             command.arg(watch.help("Follow it to its end"))
         }
-        Shape::Thing(_) | Shape::Stats | Shape::Gone(_) => command,
+        Shape::Thing(_) | Shape::Stats | Shape::Usage | Shape::Plans | Shape::Gone(_) => command,
     };
     command.after_help(examples(action.examples))
 }
@@ -259,10 +259,10 @@ fn argument(field: &'static Field) -> Arg {
     match field.kind {
         Kind::Word(words) => arg.value_parser(PossibleValuesParser::new(words)),
         Kind::List => arg.value_delimiter(','),
-        Kind::Whole | Kind::Number => arg
+        Kind::Whole | Kind::WholeOrDefault | Kind::Number => arg
             .allow_hyphen_values(true)
             .value_parser(reader(field.kind)),
-        Kind::Duration | Kind::Past | Kind::Headers | Kind::Policy => {
+        Kind::Duration | Kind::DurationOrDefault | Kind::Past | Kind::Headers | Kind::Policy => {
             arg.value_parser(reader(field.kind))
         }
         Kind::Truth => arg
@@ -320,6 +320,8 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
             | Kind::Whole
             | Kind::Number
             | Kind::Duration
+            | Kind::WholeOrDefault
+            | Kind::DurationOrDefault
             | Kind::Past
             | Kind::List
             | Kind::Headers
@@ -352,7 +354,12 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
     };
     let page = match action.shape {
         Shape::Page(_) => PageArgs::from_arg_matches(matches)?,
-        Shape::Thing(_) | Shape::Replay | Shape::Stats | Shape::Gone(_) => PageArgs::default(),
+        Shape::Thing(_)
+        | Shape::Replay
+        | Shape::Stats
+        | Shape::Usage
+        | Shape::Plans
+        | Shape::Gone(_) => PageArgs::default(),
     };
     let watch = matches.try_get_one::<bool>(WATCH);
     Ok(Asked {

@@ -98,5 +98,7 @@ fn tell(asked: &Asked, answer: &Answer) -> Result<(), Failure> {
         }
         Shape::Replay => output::print(&view::thing(&answer.value)),
         Shape::Stats => output::print(&view::stats(&answer.value)),
+        Shape::Usage => output::print(&view::usage(&answer.value)),
+        Shape::Plans => output::print(&view::plans(&answer.value)),
     }
 }

@@ -1,11 +1,13 @@
 //! Answers as people read them.
 
 use posthaste_core::time::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::cli::table::{Cell, pairs, table};
 use crate::picture::terminal::{STRONG, printable, styled};
 
+/// How many digits after the point are shown.
+const MAX_DIGITS: usize = 4;
 /// Lists inside a thing that have a table of their own, and what is worth a column.
 const INNER: &[(&str, &[&str])] = &[
     (
@@ -159,6 +161,53 @@ pub fn stats(value: &Value) -> String {
     table(&heads, &rows)
 }
 
+/// What a tenant may do: a line for each limit.
+pub fn usage(value: &Value) -> String {
+    let Some(limits) = value.get("limits").and_then(Value::as_object) else {
+        return thing(value);
+    };
+    let rows: Vec<Vec<Cell>> = limits
+        .iter()
+        .map(|(name, limit)| {
+            let mut row = vec![Cell::new(&name.replace('_', " "))];
+            row.extend(["limit", "used", "source", "resets_at"].map(|part| cell(limit.get(part))));
+            row
+        })
+        .collect();
+    let plan = match value.get("plan").and_then(Value::as_str) {
+        Some(plan) if value.get("plan_found") == Some(&Value::Bool(true)) => format!("plan {plan}"),
+        Some(plan) => format!("plan {plan}, which the configuration does not have"),
+        None => "no plan".to_owned(),
+    };
+    let heads = ["LIMIT", "ALLOWED", "USED", "SAYS", "RESETS AT"];
+    format!("{}\n\n{}", Cell::new(&plan).shown(), table(&heads, &rows))
+}
+
+/// What plans allow: a line for each limit, a column for each plan.
+pub fn plans(value: &Value) -> String {
+    let Some(without) = value.get("default").and_then(Value::as_object) else {
+        return thing(value);
+    };
+    let plans = value.get("data").and_then(Value::as_array);
+    let plans: Vec<&Value> = plans.into_iter().flatten().collect();
+    let names = plans
+        .iter()
+        .map(|plan| find(plan, "name").and_then(Value::as_str));
+    let names: Vec<String> = names.map(|name| shown(name.unwrap_or_default())).collect();
+    let mut heads = vec!["LIMIT", "WITHOUT A PLAN"];
+    heads.extend(names.iter().map(String::as_str));
+    let rows: Vec<Vec<Cell>> = without
+        .iter()
+        .map(|(limit, allowed)| {
+            let mut row = vec![Cell::new(&limit.replace('_', " ")), cell(Some(allowed))];
+            let of = |plan: &&Value| cell(plan.get("limits").and_then(|all| all.get(limit)));
+            row.extend(plans.iter().map(of));
+            row
+        })
+        .collect();
+    table(&heads, &rows)
+}
+
 fn find<'a>(thing: &'a Value, place: &str) -> Option<&'a Value> {
     place
         .split('.')
@@ -170,7 +219,7 @@ fn cell(value: Option<&Value>) -> Cell {
         None | Some(Value::Null) => Cell::empty(),
         Some(Value::String(text)) if text.is_empty() => Cell::empty(),
         Some(Value::String(text)) => Cell::new(&shown(text)),
-        Some(Value::Number(number)) => Cell::number(&number.to_string()),
+        Some(Value::Number(number)) => Cell::number(&rounded(number)),
         Some(Value::Bool(truth)) => Cell::new(if *truth { "yes" } else { "no" }),
         Some(Value::Array(items)) if items.is_empty() => Cell::empty(),
         Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
@@ -179,6 +228,18 @@ fn cell(value: Option<&Value>) -> Cell {
         }
         Some(Value::Object(object)) if object.is_empty() => Cell::empty(),
         Some(other @ (Value::Array(_) | Value::Object(_))) => Cell::new(&other.to_string()),
+    }
+}
+
+/// A number with no more digits after the point than anybody reads.
+fn rounded(number: &Number) -> String {
+    let text = number.to_string();
+    match (number.as_f64(), text.split_once('.')) {
+        (Some(value), Some((_, digits))) if digits.len() > MAX_DIGITS => {
+            let text = format!("{value:.MAX_DIGITS$}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+        (_, _) => text,
     }
 }
 
@@ -252,6 +313,40 @@ mod tests {
             plain(&stats(&value)),
             "METRIC        5m   1h  HEALTHY  ALERT   STATE\n\
              retry ratio  0.0  0.2  < 0.05   > 0.10  alert\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_as_long_as_anybody_reads() {
+        let told = |value: Value| plain(&cell(Some(&value)).shown());
+        assert_eq!(told(json!(0.166_666_666_666)), "0.1667");
+        assert_eq!(told(json!(2.000_000_1)), "2");
+        assert_eq!(told(json!(1.25)), "1.25");
+        assert_eq!(told(json!(12_345_678)), "12345678");
+    }
+
+    #[test]
+    fn usage_has_a_line_for_each_limit() {
+        let limit = json!({"limit": 5, "used": 2, "source": "plan", "resets_at": null});
+        let value = json!({"plan": "pro", "plan_found": true, "limits": {"max_attempts": limit}});
+        assert_eq!(
+            plain(&usage(&value)),
+            "plan pro\n\n\
+             LIMIT         ALLOWED  USED  SAYS  RESETS AT\n\
+             max attempts        5     2  plan  -\n"
+        );
+        let lost = json!({"plan": "pro", "plan_found": false, "limits": {}});
+        assert!(usage(&lost).contains("the configuration does not have"));
+    }
+
+    #[test]
+    fn plans_stand_side_by_side() {
+        let plan = json!({"name": "pro", "limits": {"endpoints": 50}});
+        let value = json!({"default": {"endpoints": 10}, "data": [plan]});
+        assert_eq!(
+            plain(&plans(&value)),
+            "LIMIT      WITHOUT A PLAN  pro\n\
+             endpoints              10   50\n"
         );
     }
 

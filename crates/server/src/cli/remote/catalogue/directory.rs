@@ -17,55 +17,55 @@ const TENANT_FIELDS: [Field; 12] = [
     body(
         "endpoints",
         "limits.endpoints",
-        Kind::Whole,
+        Kind::WholeOrDefault,
         "At most so many endpoints",
     ),
     body(
         "events-per-second",
         "limits.events_per_second",
-        Kind::Whole,
+        Kind::WholeOrDefault,
         "At most so many events a second",
     ),
     body(
         "events-per-month",
         "limits.events_per_month",
-        Kind::Whole,
+        Kind::WholeOrDefault,
         "At most so many events a month",
     ),
     body(
         "payload-bytes",
         "limits.payload_bytes",
-        Kind::Whole,
+        Kind::WholeOrDefault,
         "The largest payload",
     ),
     body(
         "max-attempts",
         "limits.max_attempts",
-        Kind::Whole,
+        Kind::WholeOrDefault,
         "The most attempts a policy may ask for",
     ),
     body(
         "retention",
         "limits.retention",
-        Kind::Duration,
+        Kind::DurationOrDefault,
         "How long what is finished is kept, such as 30d",
     ),
     body(
         "payload-retention",
         "limits.payload_retention",
-        Kind::Duration,
+        Kind::DurationOrDefault,
         "How long payloads are kept, such as 7d",
     ),
     body(
         "attempt-retention",
         "limits.attempt_retention",
-        Kind::Duration,
+        Kind::DurationOrDefault,
         "How long all attempts but the last are kept",
     ),
     body(
         "in-flight",
         "limits.in_flight",
-        Kind::Whole,
+        Kind::WholeOrDefault,
         "At most so many attempts under way at once",
     ),
 ];
@@ -75,7 +75,16 @@ static TENANT_CREATE: [Field; 13] = {
     let id = bare("id", "TENANT", "Its id, if you want to choose it");
     [id, a, b, c, d, e, f, g, h, i, j, k, l]
 };
-static TENANT_UPDATE: [Field; 12] = TENANT_FIELDS;
+static TENANT_UPDATE: [Field; 13] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = TENANT_FIELDS;
+    let no_plan = body(
+        "no-plan",
+        "plan",
+        Kind::Without,
+        "It is on no plan from now on",
+    );
+    [a, b, no_plan, c, d, e, f, g, h, i, j, k, l]
+};
 
 pub(super) static TENANTS: &[Action] = &[
     Action {
@@ -88,7 +97,12 @@ pub(super) static TENANTS: &[Action] = &[
         method: Method::GET,
         path: "/v1/tenants",
         fields: &[],
-        shape: Shape::Page(&[("ID", "id"), ("NAME", "name"), ("CREATED", "created_at")]),
+        shape: Shape::Page(&[
+            ("ID", "id"),
+            ("NAME", "name"),
+            ("PLAN", "plan"),
+            ("CREATED", "created_at"),
+        ]),
     },
     Action {
         name: "show",
@@ -106,7 +120,7 @@ pub(super) static TENANTS: &[Action] = &[
         method: Method::GET,
         path: "/v1/tenants/{id}/usage",
         fields: &[],
-        shape: Shape::Thing(None),
+        shape: Shape::Usage,
     },
     Action {
         name: "plans",
@@ -115,7 +129,7 @@ pub(super) static TENANTS: &[Action] = &[
         method: Method::GET,
         path: "/v1/plans",
         fields: &[],
-        shape: Shape::Thing(None),
+        shape: Shape::Plans,
     },
     Action {
         name: "create",
@@ -132,7 +146,10 @@ pub(super) static TENANTS: &[Action] = &[
     Action {
         name: "update",
         about: "Change a tenant; what is not named stays",
-        examples: &["posthaste tenants update acme --endpoints 500 --retry-policy patient"],
+        examples: &[
+            "posthaste tenants update acme --endpoints 500 --retry-policy patient",
+            "posthaste tenants update acme --events-per-second default --no-plan",
+        ],
         method: Method::PATCH,
         path: "/v1/tenants/{id}",
         fields: &TENANT_UPDATE,
