@@ -1,6 +1,6 @@
 //! Where a request comes from, and which way.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::header::{HOST, USER_AGENT};
 use http::{Extensions, HeaderMap};
@@ -69,7 +69,7 @@ impl Peer {
         let told = lines.flat_map(|line| line.to_str().unwrap_or("?").rsplit(','));
         for text in told.take(MAX_PROXIES) {
             // Beyond what cannot be read, nothing is believed.
-            let Ok(address) = text.trim().parse::<IpAddr>() else {
+            let Some(address) = forwarded(text.trim()) else {
                 break;
             };
             nearest = address.to_canonical();
@@ -79,6 +79,13 @@ impl Peer {
         }
         Peer(nearest)
     }
+}
+
+/// An address as proxies write it: some add the port, some put brackets around one of version 6.
+fn forwarded(text: &str) -> Option<IpAddr> {
+    let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    text.parse().ok().or_else(with_port).or_else(bare)
 }
 
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
@@ -135,6 +142,15 @@ mod tests {
             asking("10.0.0.1", &["198.51.100.1", "10.0.0.2"]),
             "198.51.100.1"
         );
+    }
+
+    #[test]
+    fn a_proxy_may_say_the_port_too() {
+        for told in ["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:99"] {
+            assert_eq!(asking("10.0.0.1", &[told]), "2001:db8::1", "{told}");
+        }
+        assert_eq!(asking("10.0.0.1", &["198.51.100.1:1234"]), "198.51.100.1");
+        assert_eq!(asking("10.0.0.1", &["[198.51.100.1"]), "10.0.0.1");
     }
 
     #[test]
