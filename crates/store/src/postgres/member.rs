@@ -13,8 +13,7 @@ use posthaste_core::time::Tick;
 use tokio::sync::{mpsc, oneshot};
 
 use super::membership::Membership;
-use super::operation::Task;
-use super::queue::Queue;
+use super::operation::{Operation, Task};
 use super::roster::Table;
 use super::scene::Scene;
 use super::settings::PostgresSettings;
@@ -194,10 +193,13 @@ impl Member {
         let told = move || membership.tell(News::Passed(holdings));
         // The second has nothing to pass by if nobody has come to it yet, and then not even a connection.
         let both = metered.is_used();
-        pass_by(&self.membership.shared.queue, move || match both {
-            true => pass_by(&metered, told),
+        // What waits for the first may be results of these shards. To the second come events only, and whoever owns an
+        // endpoint is asked when their turn comes: what is being written there is all that must be over.
+        let queue = &self.membership.shared.queue;
+        queue.push_last(barrier(move || match both {
+            true => metered.push_first(barrier(told)),
             false => told(),
-        });
+        }));
     }
 
     fn answered(&mut self, answer: Input) {
@@ -325,10 +327,10 @@ impl Member {
 }
 
 /// Calls when a writer is past everything that it was told before. Even if the database did not answer, it is.
-fn pass_by(queue: &Queue, past: impl FnOnce() + Send + 'static) {
+fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
     let passed = Box::new(move |_: Result<(), crate::StoreError>| past());
     let nothing = async |_: &mut Scene| Ok(());
-    queue.push(Task::boxed(0, nothing, passed));
+    Task::boxed(0, nothing, passed)
 }
 
 /// Asks the table one thing after the other.

@@ -22,10 +22,23 @@ pub(super) struct Queue {
 
 struct Inner {
     waiting: VecDeque<Operation>,
+    /// What goes before all of them, each by itself.
+    ahead: VecDeque<Operation>,
     /// Something was added once.
     used: bool,
     /// Why nothing is taken any more.
     shut: Option<StoreError>,
+}
+
+/// Where an operation goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Behind all others, if there is room.
+    InTurn,
+    /// Behind all others.
+    Last,
+    /// Before all others.
+    First,
 }
 
 impl Queue {
@@ -34,6 +47,7 @@ impl Queue {
         Queue {
             inner: Mutex::new(Inner {
                 waiting: VecDeque::new(),
+                ahead: VecDeque::new(),
                 used: false,
                 shut: None,
             }),
@@ -44,16 +58,35 @@ impl Queue {
 
     /// Adds an operation, or answers it at once.
     pub(super) fn push(&self, operation: Operation) {
+        self.add(operation, Place::InTurn);
+    }
+
+    /// Adds an operation behind all others though it be full. For what is asked now and then, and by nobody outside.
+    pub(super) fn push_last(&self, operation: Operation) {
+        self.add(operation, Place::Last);
+    }
+
+    /// Has an operation done as soon as what is being written is, whatever else waits.
+    pub(super) fn push_first(&self, operation: Operation) {
+        self.add(operation, Place::First);
+    }
+
+    fn add(&self, operation: Operation, place: Place) {
         let refused = {
             let mut inner = self.lock();
+            let is_full = place == Place::InTurn && inner.waiting.len() >= self.limit;
             if let Some(why) = &inner.shut {
                 Err((operation, why.clone()))
-            } else if inner.waiting.len() >= self.limit {
+            } else if is_full {
                 Err((operation, StoreError::Overloaded))
             } else {
-                inner.waiting.push_back(operation);
+                let was_empty = inner.waiting.is_empty() && inner.ahead.is_empty();
+                match place {
+                    Place::InTurn | Place::Last => inner.waiting.push_back(operation),
+                    Place::First => inner.ahead.push_back(operation),
+                }
                 inner.used = true;
-                Ok(inner.waiting.len() == 1)
+                Ok(was_empty)
             }
         };
         match refused {
@@ -69,6 +102,9 @@ impl Queue {
         loop {
             {
                 let mut inner = self.lock();
+                if let Some(first) = inner.ahead.pop_front() {
+                    return Some(vec![first]);
+                }
                 if !inner.waiting.is_empty() {
                     return Some(first_group(&mut inner.waiting));
                 }
@@ -107,7 +143,9 @@ impl Queue {
             if inner.shut != Some(StoreError::Closed) {
                 inner.shut = Some(why.clone());
             }
-            std::mem::take(&mut inner.waiting)
+            let ahead = std::mem::take(&mut inner.ahead);
+            let waiting = std::mem::take(&mut inner.waiting);
+            ahead.into_iter().chain(waiting)
         };
         for operation in waiting {
             operation.refuse(why.clone());
@@ -131,4 +169,52 @@ fn first_group(waiting: &mut VecDeque<Operation>) -> Vec<Operation> {
         count += 1;
     }
     waiting.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::operation::Task;
+    use super::super::scene::Scene;
+    use super::*;
+
+    /// An operation that is known by its size, and says what became of it.
+    fn operation(bytes: usize, told: &Arc<Mutex<Vec<usize>>>) -> Operation {
+        let told = told.clone();
+        let refused = Box::new(move |_: Result<(), StoreError>| {
+            told.lock().expect("no panic").push(bytes);
+        });
+        Task::boxed(bytes, async |_: &mut Scene| Ok(()), refused)
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_takes_what_must_pass_through_it() {
+        let (queue, refused) = (Queue::new(1), Arc::default());
+        queue.push(operation(1, &refused));
+        queue.push(operation(2, &refused));
+        assert_eq!(*refused.lock().expect("no panic"), [2]);
+        queue.push_last(operation(3, &refused));
+        queue.push_first(operation(4, &refused));
+        queue.push_first(operation(5, &refused));
+        assert_eq!(*refused.lock().expect("no panic"), [2]);
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            let group = queue.take().await.expect("something waits");
+            taken.push(group.iter().map(Operation::bytes).collect::<Vec<_>>());
+        }
+        assert_eq!(taken, [vec![4], vec![5], vec![1, 3]]);
+    }
+
+    #[tokio::test]
+    async fn what_failed_answers_whatever_waits() {
+        let (queue, refused) = (Queue::new(9), Arc::default());
+        queue.push(operation(1, &refused));
+        queue.push_first(operation(2, &refused));
+        queue.fail(&StoreError::Overloaded);
+        assert_eq!(*refused.lock().expect("no panic"), [2, 1]);
+        queue.push_first(operation(3, &refused));
+        assert_eq!(*refused.lock().expect("no panic"), [2, 1, 3]);
+        assert!(queue.take().await.is_none());
+    }
 }
