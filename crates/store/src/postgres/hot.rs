@@ -216,6 +216,8 @@ impl Writer {
         if batch.outdated >= MAX_OUTDATED {
             link.batch("BEGIN").await?;
             begun = true;
+            // Whoever waits for a meter must not keep the directory from whoever holds it. Held twice is held once.
+            Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
             self.scene.share_directory().await?;
         } else if self.scene.routes.is_stale() {
             self.scene
