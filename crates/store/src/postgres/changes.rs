@@ -180,7 +180,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
 async fn ask<T, F>(membership: &Membership, pace: Pace, read: F) -> Result<T, StoreError>
 where
     T: Send + 'static,
-    F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+    F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {

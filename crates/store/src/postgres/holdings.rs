@@ -76,6 +76,13 @@ impl Holdings {
         }
     }
 
+    /// Whether this node owns the tenure's shard, and has done so without interruption.
+    pub(super) fn is_current(&self, tenure: Tenure) -> bool {
+        let inner = self.lock();
+        let epoch = inner.epochs[usize::from(tenure.shard.number())];
+        tenure.epoch.is_some() && (inner.me, epoch) == (tenure.me, tenure.epoch)
+    }
+
     /// Whether this node owns an endpoint.
     pub(super) fn owns(&self, endpoint: EndpointId) -> bool {
         self.epoch(Shard::of(endpoint)).is_some()

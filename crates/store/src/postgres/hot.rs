@@ -5,7 +5,6 @@
 //! by the statements themselves, and ends the transaction if it does not hold; then the plan is made anew,
 //! with what was learnt. Tenants that are limited never share a batch with others (see `usage`).
 
-use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,6 +13,7 @@ use tokio::time::Instant;
 use super::accept::{self, Acceptance, Desk, Known};
 use super::columns::Id;
 use super::fault::{Fault, Verdict};
+use super::holdings::Tenure;
 use super::link::{Link, QUICK_ANSWER};
 use super::operation::{Accepting, Recording};
 use super::outbox;
@@ -226,7 +226,7 @@ impl Writer {
                 .await?;
         }
         let holdings = self.scene.holdings.clone();
-        batch.drop_if(|it| !holdings.owns(it.attempt.delivery.facts().endpoint));
+        batch.drop_if(|it| !holdings.is_current(it.tenure));
         let mut known = self.known_keys(&link, batch).await?;
         let numbers = self.numbers(&link, batch).await?;
         let held = Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
@@ -501,12 +501,17 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
 async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
     let known = (!batch.accepts.is_empty()).then(|| scene.routes.known());
     let mut held: FxHashMap<i16, i64> = FxHashMap::default();
-    for it in batch.current() {
-        let shard = Shard::of(it.attempt.delivery.facts().endpoint);
-        let epoch = scene.holdings.epoch(shard).unwrap_or(-1);
-        held.insert(shard.number() as i16, epoch);
+    let mut me = None;
+    // The ownership of each record, not the current one: this node may have lost a shard and claimed it again since.
+    for Tenure {
+        me: node,
+        shard,
+        epoch,
+    } in batch.current().map(|it| it.tenure)
+    {
+        me = Some(node.0 as i64);
+        held.insert(shard.number() as i16, epoch.unwrap_or(-1));
     }
-    let me = (!held.is_empty()).then(|| scene.holdings.me().0 as i64);
     let (shards, epochs): (Vec<i16>, Vec<i64>) = held.into_iter().unzip();
     scene
         .link
@@ -570,8 +575,7 @@ async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault>
     let rows = scene.link.query(sql, &[&me]).await?;
     let owned: FxHashMap<i16, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     batch.drop_if(|it| {
-        let shard = Shard::of(it.attempt.delivery.facts().endpoint);
-        let epoch = scene.holdings.epoch(shard);
+        let Tenure { shard, epoch, .. } = it.tenure;
         epoch.is_none() || owned.get(&(shard.number() as i16)).copied() != epoch
     });
     Ok(())

@@ -271,6 +271,14 @@ impl Link {
     }
 }
 
+/// A failed attempt to connect.
+pub(super) struct NotConnected {
+    /// The time at which the attempt was started.
+    pub(super) tried_at: tokio::time::Instant,
+    /// The error for those who waited for it.
+    pub(super) why: StoreError,
+}
+
 /// Keeps one connection, and makes another when it is lost; not again and again while nobody answers.
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
@@ -278,8 +286,8 @@ pub(super) struct Connector {
     /// What drives it.
     pump: Option<AbortHandle>,
     failures: u32,
-    /// Until then it is not tried again, and this is why.
-    pause: Option<(tokio::time::Instant, StoreError)>,
+    /// The time of the next attempt to connect, after one that failed.
+    next_try_at: Option<tokio::time::Instant>,
 }
 
 impl Connector {
@@ -290,29 +298,30 @@ impl Connector {
             link: None,
             pump: None,
             failures: 0,
-            pause: None,
+            next_try_at: None,
         }
     }
 
-    /// A connection. While the server cannot be reached, whoever asks is told so at once, but for one now
-    /// and then who tries.
-    pub(super) async fn link(&mut self) -> Result<Rc<Link>, StoreError> {
+    /// Returns the connection, opening one if there is none.
+    ///
+    /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would refuse
+    /// callers for up to [`Pauses::most`](super::settings::Pauses) after the server has come back.
+    pub(super) async fn link(&mut self) -> Result<Rc<Link>, NotConnected> {
         if let Some(link) = self.link.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
         self.link = None;
-        if let Some((until, why)) = &self.pause
-            && tokio::time::Instant::now() < *until
-        {
-            return Err(why.clone());
+        if let Some(next_try_at) = self.next_try_at {
+            tokio::time::sleep_until(next_try_at).await;
         }
+        let tried_at = tokio::time::Instant::now();
         match self.open().await {
             Ok(link) => {
                 if self.failures > 0 {
                     tracing::info!("the database answers again");
                 }
                 self.failures = 0;
-                self.pause = None;
+                self.next_try_at = None;
                 Ok(link)
             }
             Err(unlinked) => {
@@ -323,8 +332,8 @@ impl Connector {
                 }
                 self.failures = self.failures.saturating_add(1);
                 let pause = self.settings.pauses.after(self.failures);
-                self.pause = Some((tokio::time::Instant::now() + pause, why.clone()));
-                Err(why)
+                self.next_try_at = Some(tokio::time::Instant::now() + pause);
+                Err(NotConnected { tried_at, why })
             }
         }
     }

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 
+use super::fault::{Fault, Verdict};
 use super::link::Link;
 use super::membership::Membership;
 use super::reply::promise;
@@ -322,7 +323,14 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
         let looks = post.called.swap(false, Ordering::SeqCst) || now >= look_at;
         let mut busy = letters.len() == MAX_AT_ONCE;
         if !letters.is_empty() || looks {
-            match exchange(&mut tether, &membership, &mut time, &letters, looks).await {
+            let mut exchanged =
+                exchange(&mut tether, &membership, &mut time, &letters, looks).await;
+            if matches!(exchanged, Err(ExchangeError::FoundDead(_))) {
+                tether.cut();
+                time = None;
+                exchanged = exchange(&mut tether, &membership, &mut time, &letters, looks).await;
+            }
+            match exchanged {
                 Ok(full) => {
                     failures = 0;
                     busy |= full;
@@ -359,6 +367,38 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
     }
 }
 
+/// The reason why letters were neither sent nor taken.
+#[derive(Debug, thiserror::Error)]
+enum ExchangeError {
+    /// No answer within the time limit.
+    #[error("no answer in time")]
+    TimedOut,
+    /// No connection.
+    #[error("{0}")]
+    NotConnected(String),
+    /// The connection is dead. Another one may work, and questions bear being asked twice.
+    #[error("{0}")]
+    FoundDead(Fault),
+    /// The server refused.
+    #[error("{0}")]
+    Refused(Fault),
+}
+
+impl From<Fault> for ExchangeError {
+    fn from(fault: Fault) -> ExchangeError {
+        match fault.verdict() {
+            Verdict::Lost | Verdict::Unprepared => ExchangeError::FoundDead(fault),
+            Verdict::InTheWay
+            | Verdict::Outdated
+            | Verdict::Fenced
+            | Verdict::Superseded
+            | Verdict::Duplicate
+            | Verdict::NoPartition
+            | Verdict::Guilty => ExchangeError::Refused(fault),
+        }
+    }
+}
+
 /// Whoever asked is told why it was not sent.
 fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
     for letter in letters.iter().filter(|letter| !letter.answer) {
@@ -373,9 +413,10 @@ async fn exchange(
     time: &mut Option<Time>,
     letters: &[Letter],
     looks: bool,
-) -> Result<bool, String> {
-    let late = |_| "no answer in time".to_owned();
-    let link = timeout(PATIENCE, tether.link()).await.map_err(late)??;
+) -> Result<bool, ExchangeError> {
+    let late = |_| ExchangeError::TimedOut;
+    let connected = timeout(PATIENCE, tether.link()).await.map_err(late)?;
+    let link = connected.map_err(ExchangeError::NotConnected)?;
     let me = membership.holdings.me();
     if !letters.is_empty() {
         let known = time.filter(|time| time.at.elapsed() < TIME_HOLDS);
@@ -385,10 +426,9 @@ async fn exchange(
                 None => read_time(&link).await?,
             };
             let sent = send(&link, me, letters, known).await?;
-            Ok::<_, super::fault::Fault>((sent, known))
+            Ok::<_, Fault>((sent, known))
         };
-        let sent = timeout(PATIENCE, sending).await;
-        let (sent, known) = sent.map_err(late)?.map_err(|fault| fault.to_string())?;
+        let (sent, known) = timeout(PATIENCE, sending).await.map_err(late)??;
         *time = Some(known);
         let gone: Vec<Letter> = letters
             .iter()
@@ -401,8 +441,7 @@ async fn exchange(
     if !looks {
         return Ok(false);
     }
-    let taken = timeout(PATIENCE, take(&link, me)).await;
-    let taken = taken.map_err(late)?.map_err(|fault| fault.to_string())?;
+    let taken = timeout(PATIENCE, take(&link, me)).await.map_err(late)??;
     let full = taken.len() == MAX_AT_ONCE;
     for letter in taken {
         open(membership, letter);
@@ -411,7 +450,7 @@ async fn exchange(
 }
 
 /// What time it is in the database.
-async fn read_time(link: &Link) -> Result<Time, super::fault::Fault> {
+async fn read_time(link: &Link) -> Result<Time, Fault> {
     let row = link.query_one(TIME, &[]).await?;
     Ok(Time {
         at: Instant::now(),
@@ -425,7 +464,7 @@ async fn send(
     me: NodeNo,
     letters: &[Letter],
     time: Time,
-) -> Result<Vec<(NodeNo, i64, bool)>, super::fault::Fault> {
+) -> Result<Vec<(NodeNo, i64, bool)>, Fault> {
     let receivers: Vec<i64> = letters.iter().map(|one| one.receiver.0 as i64).collect();
     let references: Vec<i64> = letters.iter().map(|one| one.reference).collect();
     let answers: Vec<bool> = letters.iter().map(|one| one.answer).collect();
@@ -444,7 +483,7 @@ async fn send(
 }
 
 /// Takes out letters to this node, in the order they were sent.
-async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, super::fault::Fault> {
+async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, Fault> {
     let limit = MAX_AT_ONCE as i64;
     let mut rows = link.query(TAKE, &[&(me.0 as i64), &limit]).await?;
     rows.sort_by_key(|row| row.get::<_, i64>(0));

@@ -11,6 +11,7 @@ use posthaste_core::dispatcher::AttemptRecord;
 use posthaste_core::time::Timestamp;
 
 use super::fault::Fault;
+use super::holdings::Tenure;
 use super::reply::Reply;
 use super::scene::Scene;
 use crate::{Allowance, AttemptDetail, Done, Ingest, NewEvent, StoreError, Written};
@@ -39,6 +40,8 @@ pub(super) struct Recording {
     pub(super) now: Timestamp,
     pub(super) attempt: AttemptRecord,
     pub(super) detail: AttemptDetail,
+    /// The ownership under which it was handed in. It is not written under a later one.
+    pub(super) tenure: Tenure,
     pub(super) reply: Reply<Written>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::operation::Operation;
 use crate::StoreError;
@@ -21,7 +22,8 @@ pub(super) struct Queue {
 }
 
 struct Inner {
-    waiting: VecDeque<Operation>,
+    /// With the time at which each arrived, oldest first.
+    waiting: VecDeque<(Instant, Operation)>,
     /// What goes before all of them, each by itself.
     ahead: VecDeque<Operation>,
     /// Something was added once.
@@ -82,7 +84,9 @@ impl Queue {
             } else {
                 let was_empty = inner.waiting.is_empty() && inner.ahead.is_empty();
                 match place {
-                    Place::InTurn | Place::Last => inner.waiting.push_back(operation),
+                    Place::InTurn | Place::Last => {
+                        inner.waiting.push_back((Instant::now(), operation));
+                    }
                     Place::First => inner.ahead.push_back(operation),
                 }
                 inner.used = true;
@@ -145,6 +149,7 @@ impl Queue {
             }
             let ahead = std::mem::take(&mut inner.ahead);
             let waiting = std::mem::take(&mut inner.waiting);
+            let waiting = waiting.into_iter().map(|(_, operation)| operation);
             ahead.into_iter().chain(waiting)
         };
         for operation in waiting {
@@ -153,22 +158,39 @@ impl Queue {
         self.filled.notify_one();
     }
 
+    /// Refuses every waiting operation that arrived before a failed attempt to connect was started. One that arrived
+    /// later waits for the next attempt.
+    pub(super) fn refuse_older(&self, tried_at: Instant, why: &StoreError) {
+        let refused: Vec<Operation> = {
+            let mut inner = self.lock();
+            let count = inner.waiting.partition_point(|(at, _)| *at < tried_at);
+            let refused = inner.waiting.drain(..count);
+            refused.map(|(_, operation)| operation).collect()
+        };
+        for operation in refused {
+            operation.refuse(why.clone());
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn first_group(waiting: &mut VecDeque<Operation>) -> Vec<Operation> {
+fn first_group(waiting: &mut VecDeque<(Instant, Operation)>) -> Vec<Operation> {
     let mut bytes = 0;
     let mut count = 0;
-    for operation in waiting.iter().take(MAX_GROUP) {
+    for (_, operation) in waiting.iter().take(MAX_GROUP) {
         bytes += operation.bytes();
         if count > 0 && bytes > MAX_GROUP_BYTES {
             break;
         }
         count += 1;
     }
-    waiting.drain(..count).collect()
+    waiting
+        .drain(..count)
+        .map(|(_, operation)| operation)
+        .collect()
 }
 
 #[cfg(test)]
@@ -204,6 +226,20 @@ mod tests {
             taken.push(group.iter().map(Operation::bytes).collect::<Vec<_>>());
         }
         assert_eq!(taken, [vec![4], vec![5], vec![1, 3]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_connect_refuses_only_what_waited_for_it() {
+        let (queue, refused) = (Queue::new(9), Arc::default());
+        queue.push(operation(1, &refused));
+        queue.push(operation(2, &refused));
+        tokio::time::advance(std::time::Duration::from_millis(1)).await;
+        let tried_at = Instant::now();
+        queue.push(operation(3, &refused));
+        queue.refuse_older(tried_at, &StoreError::Overloaded);
+        assert_eq!(*refused.lock().expect("no panic"), [1, 2]);
+        let group = queue.take().await.expect("one still waits");
+        assert_eq!(group.len(), 1);
     }
 
     #[tokio::test]

@@ -1,8 +1,12 @@
-//! The connections that read.
+//! Connections for reads, apart from the writer's connection.
 //!
-//! None is ever in the writer's way. Point reads, on which sending and every request wait, have
-//! connections of their own: a long list must not stand before them. Each is opened when it is first
-//! needed.
+//! Point reads, on which sending and every API request wait, have connections of their own, so that no long list delays
+//! them. Each connection is opened when it is first needed.
+//!
+//! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one and
+//! within the same time limit, so that no caller gets an error while the database is up. While the database is down,
+//! reads wait for the next attempt to connect (at most `Pauses::most`); if it fails, every read that was waiting when the
+//! attempt started is refused with it.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,9 +16,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
-use super::link::{ANSWER, Connector, GRACE, Link, QUICK_ANSWER};
+use super::link::{ANSWER, Connector, GRACE, Link, NotConnected, QUICK_ANSWER};
 use super::reply::Reply;
 use super::settings::PostgresSettings;
 use crate::{Done, StoreError};
@@ -28,6 +33,9 @@ const MAX_WAITING_READS: usize = 16_384;
 /// A read that looks through everything may take so long.
 const ENDLESS_MS: u32 = 600_000;
 
+/// Connections that one read may use: the second only if the first was dead.
+const MAX_TRIES: u32 = 2;
+
 /// How long a read may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
@@ -39,49 +47,98 @@ pub(super) enum Pace {
     Endless,
 }
 
-/// What a reading says of its connection when it is over.
-type Reading<'a> = Pin<Box<dyn Future<Output = Option<Verdict>> + 'a>>;
+impl Pace {
+    /// The time limit of one read.
+    fn time_limit(self) -> Duration {
+        match self {
+            Pace::Quick => QUICK_ANSWER,
+            Pace::Long => ANSWER,
+            Pace::Endless => Duration::from_millis(ENDLESS_MS.into()) + GRACE,
+        }
+    }
+}
 
-/// Something to be read.
+/// The result of running a read on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ran {
+    /// The caller has its answer, and the connection can be used again.
+    Answered,
+    /// The caller has its answer (an error), and the connection must be dropped.
+    Failed,
+    /// The connection was dead. The caller has no answer yet, since another connection may give it one.
+    FoundDead,
+}
+
+/// A read that waits for a connection.
 trait Job: Send {
-    fn run(self: Box<Self>, link: Rc<Link>) -> Reading<'static>;
+    /// Runs the read. If this is not its last try and the connection is dead, it may be run again.
+    fn run<'a>(
+        &'a mut self,
+        link: &'a Link,
+        is_last_try: bool,
+    ) -> Pin<Box<dyn Future<Output = Ran> + 'a>>;
+
+    /// Answers the caller with an error.
     fn refuse(self: Box<Self>, why: StoreError);
 }
 
 struct Read<T, F> {
     read: F,
     whole: bool,
-    reply: Reply<T>,
+    /// Empty once the caller has its answer.
+    reply: Option<Reply<T>>,
+}
+
+impl<T, F> Read<T, F> {
+    fn answer(&mut self, result: Result<T, StoreError>) {
+        if let Some(reply) = self.reply.take() {
+            reply.give(result);
+        }
+    }
 }
 
 impl<T, F> Job for Read<T, F>
 where
     T: Send + 'static,
-    F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+    F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
 {
-    fn run(self: Box<Self>, link: Rc<Link>) -> Reading<'static> {
+    fn run<'a>(
+        &'a mut self,
+        link: &'a Link,
+        is_last_try: bool,
+    ) -> Pin<Box<dyn Future<Output = Ran> + 'a>> {
         Box::pin(async move {
-            let Read { read, whole, reply } = *self;
-            let result = if whole {
-                snapshot(&link, read).await
+            let result = if self.whole {
+                snapshot(link, &self.read).await
             } else {
-                read(&link).await
+                (self.read)(link).await
             };
-            let verdict = result.as_ref().err().map(Fault::verdict);
-            reply.give(result.map_err(Fault::into_store_error));
-            verdict
+            let is_unusable = result
+                .as_ref()
+                .is_err_and(|fault| matches!(fault.verdict(), Verdict::Lost | Verdict::Unprepared));
+            // A read that timed out has used up its time limit.
+            let timed_out = matches!(result, Err(Fault::Silent(_)));
+            if is_unusable && !timed_out && !is_last_try {
+                return Ran::FoundDead;
+            }
+            self.answer(result.map_err(Fault::into_store_error));
+            if is_unusable {
+                Ran::Failed
+            } else {
+                Ran::Answered
+            }
         })
     }
 
-    fn refuse(self: Box<Self>, why: StoreError) {
-        self.reply.give(Err(why));
+    fn refuse(mut self: Box<Self>, why: StoreError) {
+        self.answer(Err(why));
     }
 }
 
 /// Runs a read that sees one state of everything throughout.
 async fn snapshot<T>(
     link: &Link,
-    read: impl AsyncFnOnce(&Link) -> Result<T, Fault>,
+    read: impl AsyncFn(&Link) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     link.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         .await?;
@@ -132,14 +189,14 @@ impl Readers {
     pub(super) fn read<T, F>(&self, pace: Pace, whole: bool, read: F, done: Done<T>)
     where
         T: Send + 'static,
-        F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
     {
         let desk = match pace {
             Pace::Quick => &self.quick,
             Pace::Long => &self.long,
             Pace::Endless => &self.endless,
         };
-        let reply = Reply::new(done);
+        let reply = Some(Reply::new(done));
         desk.push(Box::new(Read { read, whole, reply }));
     }
 
@@ -159,7 +216,8 @@ struct Desk {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<Box<dyn Job>>,
+    /// With the time at which each arrived, oldest first.
+    waiting: VecDeque<(Instant, Box<dyn Job>)>,
     shut: bool,
 }
 
@@ -172,7 +230,7 @@ impl Desk {
             } else if inner.waiting.len() >= MAX_WAITING_READS {
                 Some((job, StoreError::Overloaded))
             } else {
-                inner.waiting.push_back(job);
+                inner.waiting.push_back((Instant::now(), job));
                 None
             }
         };
@@ -191,7 +249,7 @@ impl Desk {
         loop {
             {
                 let mut inner = self.lock();
-                if let Some(job) = inner.waiting.pop_front() {
+                if let Some((_, job)) = inner.waiting.pop_front() {
                     // Whoever was woken for another may have found this one.
                     if !inner.waiting.is_empty() || inner.shut {
                         self.filled.notify_one();
@@ -209,34 +267,51 @@ impl Desk {
 
     async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
         while let Some(job) = self.next().await {
+            self.serve(&mut connector, pace, job).await;
+        }
+    }
+
+    /// Answers one read, on a second connection if the first is found dead.
+    async fn serve(&self, connector: &mut Connector, pace: Pace, mut job: Box<dyn Job>) {
+        let deadline = Instant::now() + pace.time_limit();
+        for tries in 1..=MAX_TRIES {
             let link = match connector.link().await {
                 Ok(link) => link,
-                Err(why) => {
-                    job.refuse(why);
-                    continue;
+                Err(NotConnected { tried_at, why }) => {
+                    self.refuse_older(tried_at, &why);
+                    return job.refuse(why);
                 }
             };
-            link.wait_for(match pace {
-                Pace::Quick => QUICK_ANSWER,
-                Pace::Long => ANSWER,
-                Pace::Endless => Duration::from_millis(ENDLESS_MS.into()) + GRACE,
-            });
+            link.wait_for(deadline.saturating_duration_since(Instant::now()));
             if pace == Pace::Endless
-                && link
+                && let Err(fault) = link
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
                     .await
-                    .is_err()
             {
                 connector.drop_link();
+                if tries == MAX_TRIES {
+                    return job.refuse(fault.into_store_error());
+                }
+                continue;
             }
-            // What the connection cannot be used for any more, nobody should inherit.
-            if job
-                .run(link)
-                .await
-                .is_some_and(|verdict| matches!(verdict, Verdict::Lost | Verdict::Unprepared))
-            {
-                connector.drop_link();
+            match job.run(&link, tries == MAX_TRIES).await {
+                Ran::Answered => return,
+                Ran::Failed => return connector.drop_link(),
+                Ran::FoundDead => connector.drop_link(),
             }
+        }
+    }
+
+    /// Refuses every waiting read that arrived before a failed attempt to connect was started. One that arrived later
+    /// waits for the next attempt: the database may have come back in between.
+    fn refuse_older(&self, tried_at: Instant, why: &StoreError) {
+        let refused: Vec<Box<dyn Job>> = {
+            let mut inner = self.lock();
+            let count = inner.waiting.partition_point(|(at, _)| *at < tried_at);
+            inner.waiting.drain(..count).map(|(_, job)| job).collect()
+        };
+        for job in refused {
+            job.refuse(why.clone());
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::dispatcher::{AttemptRecord, News};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{Health, Standing};
 use posthaste_core::time::Timestamp;
@@ -16,6 +16,7 @@ use serde_json::json;
 use super::columns::{Code, Id, most, ms, to_json};
 use super::endpoints;
 use super::fault::Fault;
+use super::holdings::Tenure;
 use super::link::Link;
 use super::outbox::{self, Failed, NoticeColumns};
 use super::rows::{self, failed_with, granted, standing_of};
@@ -229,24 +230,17 @@ pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> R
     Ok(())
 }
 
-/// Writes a record that takes more than a row, if its delivery still stands where it stood: one that calls
-/// off, or one that disables.
-pub(super) async fn record(
+/// Cancels a delivery as the owner of its endpoint, if it still waits.
+pub(super) async fn cancel_as_owner(
     scene: &mut Scene,
-    now: Timestamp,
-    record: &Record,
-    detail: &AttemptDetail,
+    delivery: DeliveryId,
+    at: Timestamp,
 ) -> Result<Written, Fault> {
-    match record {
-        Record::Attempt(attempt) => disable(scene, now, attempt, detail).await,
-        Record::Cancel { delivery, at } => {
-            let Some(row) = rows::find_to_change(&scene.link, *delivery).await? else {
-                return Ok(Written::Superseded);
-            };
-            scene.guard(row.delivery.facts().endpoint).await?;
-            cancel(scene, &row, *at).await
-        }
-    }
+    let Some(row) = rows::find_to_change(&scene.link, delivery).await? else {
+        return Ok(Written::Superseded);
+    };
+    scene.guard(row.delivery.facts().endpoint).await?;
+    cancel(scene, &row, at).await
 }
 
 /// Calls off a delivery that was found to be changed, if it waits.
@@ -263,16 +257,17 @@ pub(super) async fn cancel(
     Ok(Written::Applied)
 }
 
-/// Writes an attempt that disables its endpoint.
-async fn disable(
+/// Records an attempt that disables its endpoint, under the ownership that it was handed in under.
+pub(super) async fn disable(
     scene: &mut Scene,
     now: Timestamp,
     attempt: &AttemptRecord,
     detail: &AttemptDetail,
+    tenure: Tenure,
 ) -> Result<Written, Fault> {
     scene.own_directory().await?;
     let endpoint = attempt.delivery.facts().endpoint;
-    scene.guard(endpoint).await?;
+    scene.guard_as(tenure).await?;
     let id = attempt.delivery.id();
     let Some(row) = rows::find_to_change(&scene.link, id).await? else {
         return Ok(Written::Superseded);

@@ -76,8 +76,8 @@ pub(super) async fn answer(
     while let Some(Question { crowds, reply }) = questions.recv().await {
         let link = match connector.link().await {
             Ok(link) => link,
-            Err(why) => {
-                reply.give(Err(why));
+            Err(not_connected) => {
+                reply.give(Err(not_connected.why));
                 continue;
             }
         };

@@ -99,7 +99,7 @@ impl PostgresStore {
     pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.readers.read(pace, false, read, done);
@@ -111,7 +111,7 @@ impl PostgresStore {
     pub(super) fn read_whole<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFnOnce(&Link) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.readers.read(pace, true, read, done);
@@ -403,17 +403,27 @@ impl Store for PostgresStore {
 
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
         let operation = match record {
-            Record::Attempt(attempt) if attempt.disable.is_none() => {
-                Operation::Record(Box::new(Recording {
-                    now,
-                    attempt: *attempt,
-                    detail,
-                    reply: Reply::new(done),
-                }))
+            Record::Attempt(attempt) => {
+                let endpoint = attempt.delivery.facts().endpoint;
+                let tenure = self.membership.holdings.tenure(endpoint);
+                if attempt.disable.is_none() {
+                    Operation::Record(Box::new(Recording {
+                        now,
+                        attempt: *attempt,
+                        detail,
+                        tenure,
+                        reply: Reply::new(done),
+                    }))
+                } else {
+                    let run = async move |scene: &mut Scene| {
+                        record::disable(scene, now, &attempt, &detail, tenure).await
+                    };
+                    Task::owners(0, Some(Written::Superseded), run, done)
+                }
             }
-            Record::Attempt(_) | Record::Cancel { .. } => {
+            Record::Cancel { delivery, at } => {
                 let run = async move |scene: &mut Scene| {
-                    record::record(scene, now, &record, &detail).await
+                    record::cancel_as_owner(scene, delivery, at).await
                 };
                 Task::owners(0, Some(Written::Superseded), run, done)
             }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
-use super::link::{Connector, WRITTEN};
+use super::link::{Connector, NotConnected, WRITTEN};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
@@ -59,7 +59,13 @@ impl Writer {
 
     /// A connection that works, as far as is known.
     pub(super) async fn connect(&mut self) -> Result<(), StoreError> {
-        let link = self.connector.link().await?;
+        let link = match self.connector.link().await {
+            Ok(link) => link,
+            Err(NotConnected { tried_at, why }) => {
+                self.queue.refuse_older(tried_at, &why);
+                return Err(why);
+            }
+        };
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
             self.scene.link = link;
             self.scene.start_over();

@@ -17,6 +17,8 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     shut: bool,
+    /// Connections of earlier generations are dead.
+    generation: u64,
     waiting: Vec<Waker>,
 }
 
@@ -30,6 +32,16 @@ impl Gate {
         for waker in waiting {
             waker.wake();
         }
+    }
+
+    /// Kills every open connection so that its owner notices only when it next writes, as after a database restart
+    /// whose closing packets have not arrived yet. New connections work.
+    pub(crate) fn kill_unnoticed(&self) {
+        self.0.lock().expect("nobody panicked").generation += 1;
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.lock().expect("nobody panicked").generation
     }
 
     fn poll_open(&self, context: &Context<'_>) -> Poll<()> {
@@ -50,6 +62,7 @@ impl Dial for Gate {
             std::future::poll_fn(|context| gate.poll_open(context)).await;
             let wire: Box<dyn Wire> = Box::new(Gated {
                 gate: gate.clone(),
+                generation: gate.generation(),
                 wire: dialled.await?,
             });
             Ok(wire)
@@ -59,7 +72,14 @@ impl Dial for Gate {
 
 struct Gated {
     gate: Gate,
+    generation: u64,
     wire: Box<dyn Wire>,
+}
+
+impl Gated {
+    fn is_dead(&self) -> bool {
+        self.generation < self.gate.generation()
+    }
 }
 
 impl AsyncRead for Gated {
@@ -69,6 +89,9 @@ impl AsyncRead for Gated {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         std::task::ready!(self.gate.poll_open(context));
+        if self.is_dead() {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.wire).poll_read(context, buffer)
     }
 }
@@ -80,6 +103,9 @@ impl AsyncWrite for Gated {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         std::task::ready!(self.gate.poll_open(context));
+        if self.is_dead() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         Pin::new(&mut self.wire).poll_write(context, bytes)
     }
 

@@ -9,6 +9,7 @@
 #[path = "../engines/postgres.rs"]
 mod postgres;
 
+mod dead_connections;
 mod gate;
 mod hearing;
 mod metering;

@@ -1,6 +1,7 @@
 //! What the tests begin with.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
@@ -89,7 +90,7 @@ pub(crate) fn acme() -> TenantId {
     "acme".parse().expect("a name")
 }
 
-fn tenant(id: TenantId) -> Tenant {
+pub(crate) fn tenant(id: TenantId) -> Tenant {
     Tenant {
         plan: None,
         id,
@@ -144,8 +145,17 @@ pub(crate) fn event(key: Option<&str>) -> NewEvent {
     }
 }
 
-/// Writes down that a delivery was taken.
+/// Records a successful attempt.
 pub(crate) fn succeed(store: &PostgresStore, waiting: &Delivery) -> Result<Written, StoreError> {
+    let recorded = hand_in_success(store, waiting);
+    recorded.recv().expect("it is answered")
+}
+
+/// Hands in the record of a successful attempt. Its result is sent when it has been written.
+pub(crate) fn hand_in_success(
+    store: &PostgresStore,
+    waiting: &Delivery,
+) -> Receiver<Result<Written, StoreError>> {
     let mut facts = waiting.facts().clone();
     facts.attempts += 1;
     facts.spent += 1;
@@ -172,5 +182,5 @@ pub(crate) fn succeed(store: &PostgresStore, waiting: &Delivery) -> Result<Writt
     let (sent, received) = std::sync::mpsc::channel();
     let done = Box::new(move |written| sent.send(written).expect("somebody waits"));
     store.record(NOW, record, AttemptDetail::default(), done);
-    received.recv().expect("it is answered")
+    received
 }

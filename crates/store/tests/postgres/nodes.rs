@@ -1,26 +1,39 @@
 //! Several nodes on one database.
 
+use std::time::{Duration, Instant};
+
+use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::Standing;
-use posthaste_store::{Allowance, DisabledReason, Ingest, Store, Swept, Written};
+use posthaste_store::{Allowance, DisabledReason, Ingest, Insertion, Store, Swept, Written};
 
 use crate::engines::{Database, settings};
-use crate::given::{HERE, NOW, Node, acme, event, node, node_with, one, run, succeed};
+use crate::given::{
+    HERE, NOW, Node, acme, event, hand_in_success, node, node_with, one, run, succeed, tenant,
+};
 
-/// Does to every node what its peers do when it has been silent for too long.
-fn expropriate(database: &Database) {
-    database.run("DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1");
-}
+/// Takes every shard from its owner, as peers do when a node has been silent for too long.
+const EXPROPRIATE: &str = "DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1";
+
+/// Refuses every registration. Without this a node that was expropriated registers and claims its shards again within
+/// milliseconds of hearing that another node has joined, and then rightly writes as their owner.
+const REFUSE_REGISTRATIONS: &str = "\
+     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+     RAISE EXCEPTION 'no node registers during this test'; END $$; \
+     CREATE TRIGGER refuse BEFORE INSERT ON nodes FOR EACH ROW EXECUTE FUNCTION refuse()";
 
 #[test]
 fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
     let database = Database::create();
     let old = node(&database, 1);
+    let mut owns_nothing = settings(database.url());
+    owns_nothing.works = false;
+    let reader = node_with(owns_nothing, 2);
     old.furnish();
     old.accept(event(None));
     let waiting = old.hand.take().pop().expect("it is handed over").delivery;
-    expropriate(&database);
-    let new = node(&database, 2);
+    // One transaction: there is no moment at which the old node could register again.
+    database.run(&format!("{EXPROPRIATE}; {REFUSE_REGISTRATIONS}"));
     assert_eq!(succeed(&old.store, &waiting), Ok(Written::Superseded));
     let swept = old
         .store
@@ -30,13 +43,46 @@ fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
         more: false,
     };
     assert_eq!(run(swept), Ok(nothing));
-    let stored = run(new.store.delivery(acme(), waiting.id())).expect("it is read");
+    let stored = run(reader.store.delivery(acme(), waiting.id())).expect("it is read");
     let (stored, attempts) = stored.expect("it is there");
     assert_eq!(stored.shown_status(), Status::Pending);
     assert_eq!(attempts, []);
-    assert_eq!(run(new.store.counts()).expect("counts").pending, 1);
-    // What anybody may do, it still may.
+    assert_eq!(run(reader.store.counts()).expect("counts").pending, 1);
+    // Accepting events needs no ownership.
     assert!(old.accept(event(None)).fresh);
+}
+
+#[test]
+fn a_record_is_not_written_under_a_later_ownership() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.furnish();
+    node.accept(event(None));
+    let waiting = node.hand.take().pop().expect("it is handed over").delivery;
+    // The writer waits for the directory, and the record waits behind it.
+    let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
+    let other = "other".parse().expect("a name");
+    let blocked = node.store.create_tenant(NOW, tenant(other));
+    let recorded = hand_in_success(&node.store, &waiting);
+    // Meanwhile the node loses every shard, registers under another number and claims them again.
+    let cluster = node.store.cluster().expect("nodes share it");
+    let before = cluster.me();
+    database.run(&format!(
+        "{EXPROPRIATE}; SELECT pg_notify('posthaste', 'members 0')"
+    ));
+    let claimed_again =
+        || cluster.me() != before && node.store.owned_shards().contains(&Shard::of(HERE));
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !claimed_again() {
+        assert!(Instant::now() < patience, "it never claimed them again");
+        std::thread::yield_now();
+    }
+    held.finish();
+    assert_eq!(run(blocked), Ok(Insertion::Created));
+    let written = recorded.recv().expect("it is answered");
+    assert_eq!(written, Ok(Written::Superseded));
+    // What is handed in from here on is written.
+    assert_eq!(succeed(&node.store, &waiting), Ok(Written::Applied));
 }
 
 #[test]

@@ -1,0 +1,53 @@
+//! Connections that died unnoticed. Whatever only reads is repeated on a new one, and its caller sees no error.
+
+use std::time::Duration;
+
+use posthaste_core::id::TenantId;
+use posthaste_store::{DeliveryFilter, PageRequest, Store};
+use serde_json::json;
+
+use crate::stage::{Stage, wait};
+
+const LEASE_MS: u64 = 20_000;
+const ROUNDS: usize = 20;
+
+fn acme() -> TenantId {
+    "acme".parse().expect("a name")
+}
+
+fn first_page<K>() -> PageRequest<K> {
+    PageRequest {
+        limit: 9,
+        before: None,
+    }
+}
+
+#[test]
+fn a_read_on_a_dead_connection_is_repeated_on_a_new_one() {
+    let stage = Stage::new();
+    let node = stage.node_with("a", LEASE_MS, |settings| settings.quick_readers = 1);
+    for round in 0..ROUNDS {
+        node.gate.kill_unnoticed();
+        // One statement, on each kind of connection, and several in one snapshot.
+        assert_eq!(wait(node.store.tenant(acme())), Ok(None), "round {round}");
+        let tenants = wait(node.store.tenants(first_page()));
+        assert!(tenants.is_ok(), "round {round}: {tenants:?}");
+        node.gate.kill_unnoticed();
+        let filter = DeliveryFilter::default();
+        let listed = wait(node.store.deliveries(acme(), filter, first_page()));
+        assert!(listed.is_ok(), "round {round}: {listed:?}");
+    }
+}
+
+#[test]
+fn a_question_to_another_node_is_sent_again_on_a_new_connection() {
+    let stage = Stage::new();
+    let a = stage.node("a", LEASE_MS);
+    let b = stage.node("b", LEASE_MS);
+    for round in 0..ROUNDS {
+        a.gate.kill_unnoticed();
+        let within = Duration::from_secs(30);
+        let answer = wait(a.cluster.ask(b.cluster.me(), json!(round), within));
+        assert_eq!(answer, Ok(json!({ "by": "b", "to": round })));
+    }
+}
