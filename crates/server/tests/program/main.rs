@@ -1,28 +1,21 @@
-//! The whole program, through the real binary: from an event that is handed over to the webhook that
-//! arrives. Ledgers are kept outside of it.
+//! Tests that run the built program, as its users do.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "tests call the program as people do"
 )]
 
-mod alerts;
-mod credentials;
-mod deliver;
-mod figures;
-mod full;
-mod kill;
-mod life;
-mod night;
-mod notices;
-mod own;
-mod proxy;
-mod retention;
-mod secured;
-mod signed;
-mod start;
-mod stop;
-mod support;
-mod telemetry;
-mod tour;
-mod trace;
+mod bench;
+mod canary;
+mod cli_client;
+mod cluster;
+mod cluster_basics;
+mod copy;
+mod demo;
+mod libraries;
+mod mail;
+mod pages;
+mod policy;
+mod serve;
+mod serve_on_postgres;
+mod world;

@@ -1,0 +1,75 @@
+//! Who is told by mail, as the operator says it.
+
+use posthaste_core::time::Span;
+
+use super::Desk;
+
+#[test]
+fn every_mistake_about_mail_is_told_and_no_password_repeated() {
+    let desk = Desk::new()
+        .file(
+            "[mail]\nserver = 'http://u:hunter2@mx.example'\ntls = 'maybe'\nfrom = 'posthaste'\n\
+             to = ['ops@example.com',\n'a@b, c@d', 5]\nevery = '2d'\n",
+        )
+        .variable("POSTHASTE_MAIL_PASSWORD", "hunter2\n")
+        .flags(["--set", "mail.server=smtp://u:hunter2@"]);
+    let expected = [
+        (
+            "FILE line 2, mail.server: ",
+            "smtp://user@smtp.example.com:587",
+        ),
+        ("FILE line 3, mail.tls: ", "\"required\""),
+        ("FILE line 4, mail.from: ", "posthaste@example.com"),
+        ("FILE line 6, mail.to[1]: ", "must be one e-mail address"),
+        ("FILE line 6, mail.to[2]: ", "must be one e-mail address"),
+        ("FILE line 7, mail.every: ", "1d"),
+        ("POSTHASTE_MAIL_PASSWORD: ", "on one line"),
+        ("--set mail.server: ", "smtp://user@smtp.example.com:587"),
+    ];
+    let told = desk.mistakes();
+    for ((origin, remedy), line) in expected.iter().zip(&told) {
+        assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
+        assert!(line.contains(remedy), "{line}\nshould say {remedy}");
+    }
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    assert!(!format!("{told:?}").contains("hunter2"), "{told:#?}");
+}
+
+#[test]
+fn what_does_not_fit_together_is_told_at_the_start() {
+    let config = Desk::new().file("[mail]\nserver = 'smtps://u@mx.example'\ntls = 'none'\n");
+    let config = config.load().expect("each by itself is right");
+    let error = config.check_mail().expect_err("mistakes").to_string();
+    for key in ["mail.from: ", "mail.password: ", "mail.tls: "] {
+        assert!(error.contains(key), "{error}");
+    }
+    let alone = Desk::new().file("[mail]\nto = ['ops@example.com']\n");
+    let error = alone.load().expect("valid").check_mail();
+    let error = error.expect_err("a mistake").to_string();
+    assert!(error.contains("mail.server: is needed"), "{error}");
+    assert_eq!(posthaste::config::Config::default().check_mail(), Ok(()));
+}
+
+#[test]
+fn letters_are_sent_as_the_operator_says() {
+    let config = Desk::new()
+        .file(
+            "public_url = 'https://hooks.example.com'\n[mail]\nserver = 'smtp://u:hunter2@mx.example'\n\
+             tls = 'none'\nfrom = 'posthaste@example.com'\nto = ['ops@BÜCHER.example']\nevery = '1h'\n",
+        )
+        .variable("POSTHASTE_MAIL_PASSWORD", "swordfish")
+        .load()
+        .expect("valid");
+    assert_eq!(config.check_mail(), Ok(()));
+    assert_eq!(config.mail.to, ["ops@xn--bcher-kva.example"]);
+    assert_eq!(config.mail.every, Span::from_hours(1));
+    let post = config.post().expect("certificates").expect("a server");
+    let shown = format!("{config:?} {post:?} {:?}", config.warnings());
+    assert!(shown.contains("is sent in the open"), "{shown}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("swordfish"),
+        "{shown}"
+    );
+    let nobody = posthaste::config::Config::default();
+    assert!(nobody.post().expect("certificates").is_none());
+}

@@ -1,0 +1,100 @@
+//! Plans, as the operator writes them.
+
+use std::fs;
+use std::path::Path;
+
+use posthaste_core::time::Span;
+use posthaste_store::Limits;
+
+use super::Desk;
+
+#[test]
+fn a_plan_says_what_it_says_and_no_more() {
+    let config = Desk::new()
+        .file("[plans.free]\nendpoints = 0\nretention = '7d'\n[plans.pro-2]\n")
+        .load()
+        .expect("valid");
+    let plans = config.plans();
+    let names: Vec<&str> = plans.named.keys().map(String::as_str).collect();
+    assert_eq!(names, ["free", "pro-2"]);
+    let free = Limits {
+        endpoints: Some(0),
+        retention: Some(Span::from_days(7)),
+        ..Limits::default()
+    };
+    assert_eq!(plans.named["free"], free);
+    assert_eq!(plans.named["pro-2"], Limits::default());
+    assert_eq!(*config.api_settings().plans, plans);
+}
+
+#[test]
+fn every_mistake_in_a_plan_is_told_with_its_place() {
+    let told = Desk::new()
+        .file(
+            "[plans.free]\nendpoints = -1\nevents = 5\nretention = 'long'\n\
+             [plans.Gold]\n[plans.\"a b\"]\n[plans.wide]\npayload_bytes = 5\nin_flight = 0\n",
+        )
+        .mistakes();
+    let expected = [
+        ("FILE line 5, plans.Gold: ", "small letters"),
+        ("FILE line 6, plans.a b: ", "small letters"),
+        ("FILE line 2, plans.free.endpoints: ", "whole number from 0"),
+        ("FILE line 4, plans.free.retention: ", "\"250ms\""),
+        ("FILE line 3, plans.free.events: ", "events_per_month"),
+        ("FILE line 9, plans.wide.in_flight: ", "whole number from 1"),
+    ];
+    for (origin, remedy) in expected {
+        let found = told.iter().find(|line| line.starts_with(origin));
+        let found = found.unwrap_or_else(|| panic!("{origin} is missing in {told:#?}"));
+        assert!(found.contains(remedy), "{found}");
+    }
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    let told = Desk::new().file("plans = 'free'\n").mistakes();
+    assert!(told[0].contains("[plans.free]"), "{told:?}");
+}
+
+#[test]
+fn a_payload_that_no_request_can_carry_is_a_mistake() {
+    let told = Desk::new()
+        .file("[limits]\nbatch_body_bytes = 2048\n[plans.wide]\npayload_bytes = 2049\n")
+        .mistakes();
+    assert!(
+        told[0].starts_with("plans.wide.payload_bytes: "),
+        "{told:?}"
+    );
+    assert!(told[0].contains("limits.batch_body_bytes"), "{told:?}");
+}
+
+#[test]
+fn no_variable_and_no_flag_reaches_into_a_plan() {
+    let desk = Desk::new().variable("POSTHASTE_PLANS_FREE_ENDPOINTS", "5");
+    let config = desk.load().expect("a configuration");
+    assert!(config.plans.is_empty());
+    assert_eq!(config.warnings().len(), 1, "and it is told");
+    let told = Desk::new()
+        .flags(["--set", "plans.free.endpoints=5"])
+        .mistakes();
+    assert!(told[0].contains("belongs into the file"), "{told:?}");
+}
+
+#[test]
+fn the_plans_that_the_default_file_shows_are_plans() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config.default.toml");
+    let text = fs::read_to_string(path).expect("config.default.toml");
+    let shown: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("#     "))
+        .skip_while(|line| !line.starts_with("[plans."))
+        .collect();
+    let config = Desk::new().file(shown.join("\n")).load().expect("valid");
+    let free = serde_json::to_value(config.plans["free"]).expect("limits");
+    let unsaid: Vec<&String> = free
+        .as_object()
+        .expect("an object")
+        .iter()
+        .filter(|(_, value)| value.is_null())
+        .map(|(name, _)| name)
+        .collect();
+    assert!(unsaid.is_empty(), "not shown: {unsaid:?}");
+    assert!(config.plans.contains_key("pro"));
+}

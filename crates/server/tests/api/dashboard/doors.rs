@@ -1,0 +1,499 @@
+//! Coming in: sessions, links, and what other sites may not do.
+
+use axum::body::Body;
+use http::Request;
+use http::header::{HeaderName, SET_COOKIE};
+use posthaste::api::auth::{Caller, Credential};
+use posthaste::api::inside::Asked;
+use posthaste::api::origin::Origin;
+use posthaste::api::route::{Access, Verb};
+use posthaste::api::routes;
+use posthaste_core::id::PassId;
+use posthaste_store::Via;
+use serde_json::{Value, json};
+
+use super::kit::{ADMIN, Answer, World};
+use super::seen::Seen;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// A browser: it keeps a cookie, and says what browsers say.
+struct Browser<'a> {
+    world: &'a World,
+    cookie: String,
+}
+
+impl Browser<'_> {
+    async fn new(world: &World) -> Browser<'_> {
+        let cookie = String::new();
+        Browser { world, cookie }
+    }
+
+    async fn signed_in<'a>(world: &'a World, key: &str) -> Browser<'a> {
+        let mut browser = Browser::new(world).await;
+        let answer = browser.sign_in(key, "").await;
+        assert_eq!(answer.status, 303);
+        browser
+    }
+
+    async fn sign_in(&mut self, key: &str, next: &str) -> Answer {
+        let form = [("key", key), ("next", next)];
+        let answer = self.post("/dashboard/sign-in", &form, &[]).await;
+        if let Some(cookie) = answer.headers.get(SET_COOKIE) {
+            let pair = cookie.to_str().unwrap().split(';').next().unwrap();
+            self.cookie = pair.to_owned();
+        }
+        answer
+    }
+
+    async fn get(&self, path: &str) -> Seen {
+        let request = Request::get(path).header("cookie", &self.cookie);
+        Seen::of(self.world.send(request.body(Body::empty()).unwrap()).await)
+    }
+
+    async fn post(&self, path: &str, form: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
+        let mut fields = url::form_urlencoded::Serializer::new(String::new());
+        fields.extend_pairs(form);
+        let mut request = Request::post(path)
+            .header("cookie", &self.cookie)
+            .header("host", "hooks.example")
+            .header("content-type", "application/x-www-form-urlencoded");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = Body::from(fields.finish());
+        self.world.send(request.body(body).unwrap()).await
+    }
+}
+
+/// What the forms of a page carry.
+fn csrf(page: &Seen) -> String {
+    let (_, rest) = page
+        .html
+        .split_once("name=\"csrf\" value=\"")
+        .expect("a form");
+    rest.split_once('"').expect("a value").0.to_owned()
+}
+
+#[tokio::test]
+async fn a_key_opens_a_session_that_signing_out_ends() {
+    let world = World::new().await;
+    let mut browser = Browser::new(&world).await;
+    let first = browser.get("/dashboard/t/acme?x=1").await;
+    let asked = first.sent_to();
+    assert_eq!(
+        asked,
+        "/dashboard/sign-in?next=%2Fdashboard%2Ft%2Facme%3Fx%3D1"
+    );
+    browser.get(&asked).await.says("Sign in");
+
+    let wrong = browser.sign_in("ph_wrong", "/dashboard/t/acme").await;
+    assert_eq!(wrong.status, 401);
+    assert_eq!(wrong.headers.get(SET_COOKIE), None);
+    let wrong = Seen::of(wrong);
+    wrong.says("That key is not known").never_says("ph_wrong");
+    assert!(
+        wrong.html.contains("/dashboard/t/acme"),
+        "where to go is kept"
+    );
+
+    let right = browser.sign_in(ADMIN, "/dashboard/t/acme").await;
+    assert_eq!(right.status, 303);
+    assert_eq!(right.headers["location"], "/dashboard/t/acme");
+    let cookie = right.headers[SET_COOKIE].to_str().unwrap();
+    for part in [
+        "; HttpOnly",
+        "; SameSite=Strict",
+        "; Path=/",
+        "; Max-Age=43200",
+    ] {
+        assert!(cookie.contains(part), "{part} in {cookie}");
+    }
+    assert!(!cookie.contains(ADMIN), "{cookie}");
+    let page = browser.get("/dashboard/t/acme").await;
+    assert_eq!(page.status, 200);
+
+    let form = [("csrf", csrf(&page))];
+    let form: Vec<(&str, &str)> = form
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
+    let out = browser.post("/dashboard/sign-out", &form, &[]).await;
+    assert_eq!(
+        out.headers["location"],
+        "/dashboard/sign-in?done=signed-out"
+    );
+    assert!(
+        out.headers[SET_COOKIE]
+            .to_str()
+            .unwrap()
+            .contains("Max-Age=0")
+    );
+    // A cookie that somebody kept is of no use.
+    let after = browser.get("/dashboard/t/acme").await;
+    assert_eq!(after.status, 303);
+}
+
+#[tokio::test]
+async fn over_tls_the_cookie_is_for_this_host_alone() {
+    let world = World::new().await;
+    let browser = Browser::new(&world).await;
+    let secure = [("x-forwarded-proto", "https")];
+    let form = [("key", ADMIN)];
+    let answer = browser.post("/dashboard/sign-in", &form, &secure).await;
+    let cookie = answer.headers[SET_COOKIE].to_str().unwrap();
+    assert!(cookie.starts_with("__Host-posthaste_session="), "{cookie}");
+    assert!(cookie.ends_with("; Secure"), "{cookie}");
+}
+
+#[tokio::test]
+async fn over_tls_a_cookie_that_a_neighbour_could_have_set_counts_for_nothing() {
+    let world = World::new().await;
+    let browser = Browser::signed_in(&world, ADMIN).await;
+    let (_, token) = browser.cookie.split_once('=').unwrap();
+    let visit = |cookie: String, scheme: &'static str| {
+        let request = Request::get("/dashboard").header("x-forwarded-proto", scheme);
+        let request = request.header("cookie", cookie).body(Body::empty());
+        world.send(request.unwrap())
+    };
+    let plain = format!("posthaste_session={token}");
+    let secure = format!("__Host-{plain}");
+    assert_eq!(visit(plain.clone(), "http").await.status, 200);
+    assert_eq!(visit(plain.clone(), "https").await.status, 303);
+    assert_eq!(visit(plain, "https, http").await.status, 303);
+    assert_eq!(visit(secure, "https").await.status, 200);
+    // Nor is a page ours that came without TLS.
+    let form = [("key", ADMIN)];
+    for (origin, status) in [
+        ("http://hooks.example", 403),
+        ("https://hooks.example", 303),
+    ] {
+        let headers = [("x-forwarded-proto", "https"), ("origin", origin)];
+        let answer = browser.post("/dashboard/sign-in", &form, &headers).await;
+        assert_eq!(answer.status, status, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_is_not_for_machines() {
+    let world = World::at_noon().await;
+    let (_, path) = link(&world, json!({})).await;
+    let (_, another) = link(&world, json!({})).await;
+    let browser = Browser::new(&world).await;
+    let lost = format!("{path}/nowhere");
+    for _ in 0..500 {
+        assert_eq!(browser.get(&lost).await.status, 404);
+    }
+    let refused = browser.get(&lost).await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.headers.contains_key("retry-after"));
+    for (link, _) in refused.links() {
+        assert!(!link.starts_with("/dashboard"), "{link}");
+    }
+    assert_eq!(browser.get(&another).await.status, 200);
+    world.pass_ms(20);
+    assert_eq!(browser.get(&lost).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_time_and_with_its_key() {
+    let world = World::at_noon().await;
+    let browser = Browser::signed_in(&world, ADMIN).await;
+    world.pass_ms(12 * HOUR_MS - 1);
+    assert_eq!(browser.get("/dashboard").await.status, 200);
+    world.pass_ms(1);
+    assert_eq!(browser.get("/dashboard").await.status, 303);
+
+    let made = json!({"name": "desk"});
+    let made = world.post("/v1/tenants/acme/keys", &made).await.ok(201);
+    let browser = Browser::signed_in(&world, made["key"].as_str().unwrap()).await;
+    assert_eq!(browser.get("/dashboard/t/acme").await.status, 200);
+    let key = format!("/v1/tenants/acme/keys/{}", made["id"].as_str().unwrap());
+    assert_eq!(world.call("DELETE", &key, None).await.status, 204);
+    assert_eq!(browser.get("/dashboard/t/acme").await.status, 303);
+}
+
+#[tokio::test]
+async fn a_form_of_another_site_does_nothing() {
+    let world = World::new().await;
+    let endpoint = world
+        .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
+        .await;
+    let browser = Browser::signed_in(&world, ADMIN).await;
+    let page = browser.get("/dashboard/t/acme").await;
+    let token = csrf(&page);
+    let other = Browser::signed_in(&world, ADMIN).await;
+    let others = csrf(&other.get("/dashboard/t/acme").await);
+    assert_ne!(token, others, "each session has its own");
+    let pause = format!("/dashboard/t/acme/endpoints/{endpoint}/pause");
+    let cases: [(&str, &[(&str, &str)]); 8] = [
+        ("", &[]),
+        ("wrong", &[]),
+        (&others, &[]),
+        (&token, &[("origin", "https://evil.example")]),
+        (&token, &[("origin", "null")]),
+        (&token, &[("sec-fetch-site", "cross-site")]),
+        (
+            &token,
+            &[
+                ("sec-fetch-site", "same-site"),
+                ("origin", "http://hooks.example"),
+            ],
+        ),
+        (
+            "",
+            &[
+                ("origin", "http://hooks.example"),
+                ("sec-fetch-site", "same-origin"),
+            ],
+        ),
+    ];
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    for (token, headers) in cases {
+        let refused = browser.post(&pause, &[("csrf", token)], headers).await;
+        assert_eq!(refused.status, 403, "{token} {headers:?}");
+        assert_eq!(world.get(&path).await.ok(200)["status"], "enabled");
+    }
+    let ours = [
+        ("origin", "http://hooks.example"),
+        ("sec-fetch-site", "same-origin"),
+    ];
+    let done = browser.post(&pause, &[("csrf", &token)], &ours).await;
+    assert_eq!(done.status, 303);
+    assert_eq!(world.get(&path).await.ok(200)["status"], "paused");
+    // Nobody is signed in by another site either: they would act in its name.
+    let form = [("key", ADMIN)];
+    let foreign = [("origin", "https://evil.example")];
+    let refused = browser.post("/dashboard/sign-in", &form, &foreign).await;
+    assert_eq!(refused.status, 403);
+}
+
+#[tokio::test]
+async fn whoever_comes_from_elsewhere_is_asked_again_from_here() {
+    let world = World::new().await;
+    let from = |mode: &str| {
+        Request::get("/dashboard/t/acme")
+            .header("sec-fetch-site", "cross-site")
+            .header("sec-fetch-mode", mode)
+            .body(Body::empty())
+            .unwrap()
+    };
+    let again = world.send(from("navigate")).await;
+    assert_eq!(again.status, 200);
+    let html = String::from_utf8(again.bytes.to_vec()).unwrap();
+    assert!(html.contains("http-equiv=\"refresh\""), "{html}");
+    assert_eq!(world.send(from("no-cors")).await.status, 303);
+}
+
+async fn link(world: &World, document: Value) -> (String, String) {
+    let made = world.post("/v1/tenants/acme/portal-links", &document).await;
+    let made = made.ok(201);
+    let url = made["url"].as_str().unwrap().to_owned();
+    let path = url[url.find("/portal/").expect("a portal")..].to_owned();
+    (made["id"].as_str().unwrap().to_owned(), path)
+}
+
+#[tokio::test]
+async fn a_link_opens_its_tenants_portal_until_it_ends() {
+    let world = World::at_noon().await;
+    world.tenant("other").await;
+    let browser = Browser::new(&world).await;
+    let (_, path) = link(&world, json!({})).await;
+    let page = browser.get(&path).await;
+    assert_eq!(page.status, 200);
+    page.never_says("other");
+    assert_eq!(page.link("Endpoints"), format!("{path}/endpoints"));
+    for (link, _) in page.links() {
+        assert!(!link.starts_with("/dashboard"), "{link}");
+    }
+    // Nothing of the whole site, and no other tenant's part, lies below it.
+    for beyond in ["/tenants", "/audit", "/t/other", "/t/acme", "/sign-in"] {
+        let lost = browser.get(&format!("{path}{beyond}")).await;
+        assert_eq!(lost.status, 404, "{beyond}");
+    }
+    world.pass_ms(HOUR_MS - 1);
+    assert_eq!(browser.get(&path).await.status, 200);
+    world.pass_ms(1);
+    let over = browser.get(&path).await;
+    assert_eq!(over.status, 401);
+    over.says("This link has expired or was ended");
+
+    let (id, path) = link(&world, json!({"expires_in": "7d"})).await;
+    assert_eq!(browser.get(&path).await.status, 200);
+    let one = format!("/v1/tenants/acme/portal-links/{id}");
+    let others = one.replace("/acme/", "/other/");
+    assert_eq!(world.call("DELETE", &others, None).await.status, 404);
+    assert_eq!(browser.get(&path).await.status, 200);
+    assert_eq!(world.call("DELETE", &one, None).await.status, 204);
+    assert_eq!(browser.get(&path).await.status, 401);
+    let wrong = json!({"expires_in": "8d", "path": "//evil.example"});
+    let wrong = world.post("/v1/tenants/acme/portal-links", &wrong).await;
+    let errors = &wrong.ok(422)["errors"];
+    assert_eq!(errors[0]["field"], "expires_in");
+    assert_eq!(errors[1]["field"], "path");
+}
+
+#[tokio::test]
+async fn a_link_is_seen_and_ended_on_the_page_of_its_tenant() {
+    let world = World::new().await;
+    let (id, path) = link(&world, json!({})).await;
+    let page = world.page("/dashboard/t/acme").await;
+    page.says("Links that work").says(&id);
+    let token = path.strip_prefix("/portal/").unwrap();
+    page.never_says(token);
+    let portal = world.page(&path).await;
+    assert_eq!(portal.status, 200);
+    portal.never_says("Links that work").never_says(&id);
+    let done = world
+        .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
+        .await;
+    assert_eq!(done.sent_to(), "/dashboard/t/acme?done=link-ended");
+    world.page("/dashboard/t/acme").await.never_says(&id);
+    assert_eq!(world.page(&path).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_token_opens_the_one_door_it_was_made_for() {
+    let world = World::new().await;
+    let (_, path) = link(&world, json!({})).await;
+    let token = path.strip_prefix("/portal/").unwrap();
+    let mut browser = Browser::new(&world).await;
+    browser.cookie = format!("posthaste_session={token}");
+    assert_eq!(browser.get("/dashboard").await.status, 303);
+    assert_eq!(browser.get("/dashboard/t/acme").await.status, 303);
+    let browser = Browser::signed_in(&world, ADMIN).await;
+    let (_, token) = browser.cookie.split_once('=').unwrap();
+    assert_eq!(browser.get(&format!("/portal/{token}")).await.status, 401);
+    // Neither is a key to the API.
+    let request = Request::get("/v1/tenants").header("authorization", format!("Bearer {token}"));
+    let refused = world.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(refused.status, 401);
+}
+
+#[tokio::test]
+async fn nothing_lasting_is_made_with_a_link() {
+    let world = World::new().await;
+    let caller = Caller::Tenant(Credential::Link(PassId(1)), "acme".parse().unwrap());
+    let mut asked = 0;
+    for route in routes::all() {
+        let target = route
+            .path
+            .replace("{tenant}", "acme")
+            .replace("{key}", "key_00000000000000000000000000")
+            .replace("{link}", "pass_00000000000000000000000000");
+        let refused = match route.access {
+            Access::TenantKey | Access::Admin => "forbidden",
+            Access::Open | Access::AnyKey | Access::Tenant => continue,
+        };
+        asked += 1;
+        let answered = world.app.ask(Asked {
+            caller: caller.clone(),
+            origin: Origin {
+                via: Via::Portal,
+                from: None,
+                called: None,
+            },
+            verb: route.verb,
+            target,
+            document: (route.verb != Verb::Get).then(|| json!({})),
+        });
+        let problem = answered.await.expect_err(route.name);
+        assert_eq!(problem.code.as_str(), refused, "{}", route.name);
+    }
+    assert!(asked >= 10, "only {asked}");
+}
+
+#[tokio::test]
+async fn pages_tell_browsers_what_they_may_do() {
+    let world = World::new().await;
+    let (_, portal) = link(&world, json!({})).await;
+    for path in [
+        "/dashboard",
+        "/dashboard/sign-in",
+        "/dashboard/nowhere",
+        &portal,
+        "/portal/x",
+    ] {
+        let page = world.page(path).await;
+        let header = |name: &str| {
+            let name: HeaderName = name.parse().unwrap();
+            let value = page.headers.get(&name);
+            value
+                .unwrap_or_else(|| panic!("{name} of {path}"))
+                .to_str()
+                .unwrap()
+        };
+        let policy = header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
+        assert_eq!(header("x-frame-options"), "DENY");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("referrer-policy"), "same-origin");
+        assert_eq!(header("cache-control"), "no-store");
+    }
+}
+
+#[tokio::test]
+async fn what_is_done_on_a_page_is_in_the_audit() {
+    let world = World::new().await;
+    let endpoint = world
+        .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
+        .await;
+    let key = world
+        .post("/v1/tenants/acme/keys", &json!({"name": "desk"}))
+        .await
+        .ok(201);
+    let browser = Browser::signed_in(&world, key["key"].as_str().unwrap()).await;
+    let token = csrf(&browser.get("/dashboard/t/acme").await);
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    let disable = format!("{path}/disable");
+    world.post(&disable, &json!({})).await.ok(200);
+    for verb in ["pause", "enable"] {
+        let path = format!("/dashboard/t/acme/endpoints/{endpoint}/{verb}");
+        browser.post(&path, &[("csrf", &token)], &[]).await;
+    }
+    let told = world.get("/v1/tenants/acme/audit?limit=4").await.ok(200);
+    let entries = told["data"].as_array().unwrap();
+    let fields = |entry: &Value| {
+        ["action", "via", "actor", "outcome"]
+            .map(|name| entry[name].as_str().unwrap_or("").to_owned())
+    };
+    let desk = "key of acme \"desk\"";
+    let admin = "the configured admin key";
+    let expected = [
+        ["enable_endpoint", "page", desk, "done"],
+        ["pause_endpoint", "page", desk, "refused"],
+        ["disable_endpoint", "api", admin, "done"],
+        ["sign_in", "page", desk, "done"],
+    ];
+    for (entry, expected) in entries.iter().zip(expected) {
+        assert_eq!(fields(entry), expected);
+    }
+    assert_eq!(entries.len(), 4);
+    assert_eq!(entries[1]["code"], "wrong_state");
+    assert_eq!(entries[1]["resource"], format!("{path}/pause"));
+    assert_eq!(entries[1]["key_id"], key["id"]);
+}
+
+#[tokio::test]
+async fn nobody_is_told_that_something_is_sent_while_it_is_held() {
+    let world = World::new().await;
+    let endpoint = world
+        .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
+        .await;
+    let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
+    world.post(&pause, &json!({})).await.ok(200);
+    let event = json!({"type": "invoice.paid", "payload": {}});
+    let held = world.event(&event).await.remove(0);
+    let path = format!("/dashboard/t/acme/deliveries/{held}");
+    let sent = world.submit(&format!("{path}/retry"), &[]).await;
+    assert_eq!(sent.sent_to(), format!("{path}?done=next-in-line"));
+    let test = format!("/dashboard/t/acme/endpoints/{endpoint}/test");
+    let sent = world.submit(&test, &[]).await.sent_to();
+    assert!(sent.ends_with("?done=test-held"), "{sent}");
+    world
+        .page(&format!("/dashboard/t/acme/endpoints/{endpoint}"))
+        .await
+        .says("paused by hand");
+}

@@ -1,0 +1,395 @@
+//! Endpoints: the list, one of them, and what can be done with it.
+
+use serde_json::{Value, json};
+
+use super::kit::{Receiver, World};
+
+const HOSTILE: &str = "<script>alert(1)</script>\"'&";
+
+async fn one(world: &World, endpoint: Value) -> (String, String) {
+    let id = world.endpoint(endpoint).await;
+    (format!("/dashboard/t/acme/endpoints/{id}"), id)
+}
+
+#[tokio::test]
+async fn the_list_says_how_each_endpoint_is() {
+    let world = World::new().await;
+    let empty = world.page("/dashboard/t/acme/endpoints").await;
+    empty.says("There are no endpoints yet");
+    let broken = Receiver::answering(500, "no").await;
+    let (_, id) = one(
+        &world,
+        json!({"url": broken.url(), "event_types": ["invoice.*"], "description": HOSTILE}),
+    )
+    .await;
+    let (_, paused) = one(
+        &world,
+        json!({"url": "http://127.0.0.1:9999/paused", "event_types": ["x"]}),
+    )
+    .await;
+    let verb = format!("/v1/tenants/acme/endpoints/{paused}/pause");
+    world.post(&verb, &json!({})).await.ok(200);
+    let delivery = &world
+        .event(&json!({"type": "invoice.paid", "payload": 1}))
+        .await[0];
+    world.until(delivery, "retrying").await;
+    let list = world.page("/dashboard/t/acme/endpoints").await;
+    list.says("failing")
+        .says("paused")
+        .says("invoice.*")
+        .says("1 waiting");
+    list.says(HOSTILE);
+    assert!(!list.html.contains("<script>alert"), "{}", list.html);
+    assert_eq!(
+        list.link(&broken.url()),
+        format!("/dashboard/t/acme/endpoints/{id}")
+    );
+    let newest_first = list.text();
+    assert!(newest_first.find("/paused") < newest_first.find(&broken.url()));
+}
+
+#[tokio::test]
+async fn a_long_list_is_read_page_by_page() {
+    let world = World::new().await;
+    for number in 0..27 {
+        world
+            .endpoint(json!({"url": format!("http://127.0.0.1:9999/{number}")}))
+            .await;
+    }
+    let first = world.page("/dashboard/t/acme/endpoints").await;
+    first.says("/26").never_says("127.0.0.1:9999/1<");
+    let second = world.page(&first.link("Older")).await;
+    second
+        .says("127.0.0.1:9999/0")
+        .never_says("127.0.0.1:9999/26");
+    assert_eq!(second.link("Newest"), "/dashboard/t/acme/endpoints");
+}
+
+#[tokio::test]
+async fn one_endpoint_tells_what_somebody_needs_at_night() {
+    let world = World::new().await;
+    let broken = Receiver::answering(503, "<b>out of order</b>").await;
+    let (path, id) = one(
+        &world,
+        json!({
+            "url": broken.url(), "headers": {"X-Team": "s3cret-value"}, "owner_email": "ops@example.com",
+            "retry_policy": {"preset": "swift"}, "timeout": "7s", "max_in_flight": 3,
+            "rate_limit": {"per_second": 5, "burst": 9},
+        }),
+    )
+    .await;
+    let delivery = &world
+        .event(&json!({"type": "invoice.paid", "payload": 1}))
+        .await[0];
+    world.until(delivery, "retrying").await;
+    let page = world.page(&path).await;
+    page.says("Passing: attempts go through")
+        .says("1 waiting")
+        .says("the last 1 failed")
+        .says("7s for each attempt")
+        .says("at most 3 at once")
+        .says("at most 5/s, up to 9 at once after a pause")
+        .says("ops@example.com")
+        .says("X-Team")
+        .says("preset “swift”, set for this endpoint")
+        .says("When each attempt comes")
+        .says("answered 503");
+    page.never_says("s3cret-value");
+    assert_eq!(
+        page.link(delivery),
+        format!("/dashboard/t/acme/deliveries/{delivery}")
+    );
+    assert!(
+        page.section("health")
+            .contains("1 attempts in all, 0 of them succeeded")
+    );
+    for verb in [
+        "pause", "test", "missed", "secret", "rotate", "disable", "delete",
+    ] {
+        let form = format!("/dashboard/t/acme/endpoints/{id}/{verb}");
+        assert!(page.forms().contains(&form), "{verb}: {:?}", page.forms());
+    }
+}
+
+#[tokio::test]
+async fn what_is_somebody_elses_is_not_there() {
+    let world = World::new().await;
+    let (path, _) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let key = world.tenant("other").await;
+    let foreign = path.replace("acme", "other");
+    for path in [&path, &foreign] {
+        assert_eq!(world.page_as(&key, path).await.status, 404, "{path}");
+        for verb in ["pause", "secret", "delete", "edit"] {
+            let done = world
+                .submit_as(&key, &format!("{path}/{verb}"), &[("sure", "yes")])
+                .await;
+            assert_eq!(done.status, 404, "{verb}");
+        }
+    }
+    assert_eq!(world.page(&path).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_endpoint_is_made_and_its_secret_is_shown_once() {
+    let world = World::new().await;
+    let form = world.page("/dashboard/t/acme/endpoints/new").await;
+    assert_eq!(form.field("policy"), "");
+    let fields = [
+        ("url", "http://127.0.0.1:9999/hooks"),
+        ("event_types", "invoice.paid\r\ninvoice.*"),
+        ("policy", "brisk"),
+        ("timeout", "5s"),
+        ("max_in_flight", "4"),
+        ("per_second", "2.5"),
+        ("burst", "6"),
+        ("ordered", "yes"),
+        ("headers", "X-Team: billing"),
+        ("signature_style", "github"),
+        ("owner_email", "ops@example.com"),
+    ];
+    let made = world
+        .submit("/dashboard/t/acme/endpoints/new", &fields)
+        .await;
+    made.says("whsec_");
+    assert_eq!(made.headers["cache-control"], "no-store");
+    let link = made.link("To the endpoint");
+    let id = link.rsplit('/').next().expect("an id");
+    let shown = world
+        .get(&format!("/v1/tenants/acme/endpoints/{id}"))
+        .await
+        .ok(200);
+    assert_eq!(shown["event_types"], json!(["invoice.paid", "invoice.*"]));
+    assert_eq!(shown["retry_policy"], json!({"preset": "brisk"}));
+    assert_eq!(shown["rate_limit"], json!({"per_second": 2.5, "burst": 6}));
+    assert_eq!(shown["ordered"], true);
+    assert_eq!(shown["headers"], json!({"X-Team": "billing"}));
+    assert_eq!(shown["signature_style"], "github");
+    world.page(&link).await.never_says("whsec_");
+}
+
+#[tokio::test]
+async fn what_is_wrong_stands_beside_its_field_and_what_was_typed_stays() {
+    let world = World::new().await;
+    let fields = [
+        ("url", "ftp://\"><script>"),
+        ("event_types", "invoice..paid"),
+        ("policy", "own"),
+        ("retry_policy", "{\"backoff\": {\"kind\": \"odd\"}}"),
+        ("timeout", "2h"),
+        ("max_in_flight", "many"),
+        ("per_second", "-1"),
+        ("headers", "Host: inner"),
+        ("owner_email", "nobody"),
+        ("signature_style", "standard"),
+    ];
+    let refused = world
+        .submit("/dashboard/t/acme/endpoints/new", &fields)
+        .await;
+    assert_eq!(refused.status, 422);
+    for (name, text) in fields {
+        assert_eq!(refused.field(name).trim(), text, "{name}");
+    }
+    for name in [
+        "url",
+        "event_types",
+        "retry_policy",
+        "timeout",
+        "max_in_flight",
+        "per_second",
+        "headers",
+        "owner_email",
+    ] {
+        assert!(!refused.wrong(name).is_empty(), "{name}");
+    }
+    assert!(refused.wrong("headers").contains("Host cannot be set"));
+    assert!(!refused.html.contains("<script>\""), "{}", refused.html);
+    let listed = world.get("/v1/tenants/acme/endpoints").await.ok(200);
+    assert_eq!(listed["data"], json!([]));
+}
+
+#[tokio::test]
+async fn an_endpoint_is_changed_in_what_was_changed_only() {
+    let world = World::new().await;
+    let (path, id) = one(
+        &world,
+        json!({"url": "http://127.0.0.1:9999/", "headers": {"X-Team": "billing"},
+            "auth": {"kind": "bearer", "token": "t0ken"}}),
+    )
+    .await;
+    let api = format!("/v1/tenants/acme/endpoints/{id}");
+    let before = world.get(&api).await.ok(200);
+    let form = world.page(&format!("{path}/edit")).await;
+    form.never_says("t0ken");
+    let names = [
+        "url",
+        "description",
+        "event_types",
+        "policy",
+        "retry_policy",
+        "timeout",
+        "max_in_flight",
+        "per_second",
+        "burst",
+        "headers",
+        "owner_email",
+        "signature_style",
+        "auth",
+        "client_certificate",
+    ];
+    let mut fields: Vec<(&str, String)> =
+        names.iter().map(|name| (*name, form.field(name))).collect();
+    let send = |fields: &[(&str, String)]| {
+        let fields: Vec<(String, String)> = fields
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), text.clone()))
+            .collect();
+        fields
+    };
+    let sent = send(&fields);
+    let sent: Vec<(&str, &str)> = sent
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    let saved = world.submit(&format!("{path}/edit"), &sent).await;
+    assert_eq!(saved.sent_to(), format!("{path}?done=saved"));
+    assert_eq!(world.get(&api).await.ok(200), before, "saved as it stood");
+    fields[1].1 = "Billing's own".to_owned();
+    let sent = send(&fields);
+    let sent: Vec<(&str, &str)> = sent
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    world.submit(&format!("{path}/edit"), &sent).await.sent_to();
+    let mut wanted = before;
+    wanted["description"] = json!("Billing's own");
+    assert_eq!(world.get(&api).await.ok(200), wanted);
+    world
+        .page(&format!("{path}?done=saved"))
+        .await
+        .says("Saved.")
+        .says("Billing's own");
+}
+
+#[tokio::test]
+async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
+    let world = World::new().await;
+    let (path, id) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let api = format!("/v1/tenants/acme/endpoints/{id}");
+    for (verb, status) in [("pause", "paused"), ("resume", "enabled")] {
+        let done = world.submit(&format!("{path}/{verb}"), &[]).await;
+        world.page(&done.sent_to()).await.says(status);
+        assert_eq!(world.get(&api).await.ok(200)["status"], status);
+    }
+    let asked = world.submit(&format!("{path}/disable"), &[]).await;
+    asked.says("Disable the endpoint?");
+    assert_eq!(
+        world.get(&api).await.ok(200)["status"],
+        "enabled",
+        "nothing was done yet"
+    );
+    assert_eq!(asked.field("sure"), "yes");
+    let done = world
+        .submit(&format!("{path}/disable"), &[("sure", "yes")])
+        .await;
+    let page = world.page(&done.sent_to()).await;
+    page.says("Somebody disabled it")
+        .says("none: it is disabled");
+    assert!(
+        !page.forms().contains(&format!("{path}/test")),
+        "it would be refused"
+    );
+    let enabled = world.submit(&format!("{path}/enable"), &[]).await.sent_to();
+    assert!(enabled.ends_with("?done=enabled#missed-form"), "{enabled}");
+    world
+        .page(&enabled)
+        .await
+        .says("What it missed meanwhile can be replayed below");
+    world
+        .submit(&format!("{path}/delete"), &[])
+        .await
+        .says("Delete the endpoint?");
+    assert_eq!(world.get(&api).await.status, 200);
+    let gone = world
+        .submit(&format!("{path}/delete"), &[("sure", "yes")])
+        .await;
+    assert_eq!(gone.sent_to(), "/dashboard/t/acme/endpoints?done=deleted");
+    assert_eq!(world.page(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_test_event_leads_to_its_delivery() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(200, "ok").await;
+    let (path, _) = one(
+        &world,
+        json!({"url": receiver.url(), "event_types": ["nothing.else"]}),
+    )
+    .await;
+    let link = world.submit(&format!("{path}/test"), &[]).await.sent_to();
+    receiver.arrivals(1).await;
+    let delivery = link
+        .strip_prefix("/dashboard/t/acme/deliveries/")
+        .expect("a delivery");
+    let delivery = delivery.strip_suffix("?done=tested").expect("it says so");
+    world.until(delivery, "succeeded").await;
+}
+
+#[tokio::test]
+async fn what_was_missed_is_replayed_since_a_time() {
+    let world = World::new().await;
+    let (path, id) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let refused = world
+        .submit(&format!("{path}/missed"), &[("since", "yesterday")])
+        .await;
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.field("since"), "yesterday");
+    assert!(!refused.wrong("since").is_empty());
+    let begun = world
+        .submit(&format!("{path}/missed"), &[("since", "2026-01-02T03:04")])
+        .await;
+    let link = begun.sent_to();
+    let replay = link
+        .strip_prefix("/dashboard/t/acme/replays/")
+        .expect("a replay");
+    let replay = replay.split('?').next().expect("an id");
+    let shown = world
+        .get(&format!("/v1/tenants/acme/replays/{replay}"))
+        .await
+        .ok(200);
+    let shown = shown.to_string();
+    assert!(
+        shown.contains(&id) && shown.contains("2026-01-02T03:04:00.000Z"),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn the_secret_is_shown_and_rotated_on_request_only() {
+    let world = World::new().await;
+    let (path, _) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let secret = |text: &str| {
+        let (_, rest) = text.split_once("whsec_").expect("a secret");
+        rest.split_whitespace().next().expect("it").to_owned()
+    };
+    let shown = world.submit(&format!("{path}/secret"), &[]).await;
+    assert_eq!(shown.headers["cache-control"], "no-store");
+    let before = secret(&shown.text());
+    assert_eq!(
+        world.page(&format!("{path}/secret")).await.status,
+        404,
+        "not by a link"
+    );
+    let rotated = world
+        .submit(&format!("{path}/rotate"), &[("overlap", "7d")])
+        .await;
+    let after = secret(&rotated.section("shown"));
+    assert_ne!(before, after);
+    rotated
+        .says("Earlier secrets that still sign along")
+        .says(&before);
+    let refused = world
+        .submit(&format!("{path}/rotate"), &[("overlap", "soon")])
+        .await;
+    assert_eq!(refused.status, 422);
+    refused.says("overlap");
+}

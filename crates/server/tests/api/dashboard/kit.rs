@@ -1,0 +1,406 @@
+//! A whole server but for its sockets, somebody who looks at its pages, and receivers.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use posthaste::api::{self, ApiSettings, App};
+use posthaste::chance::hash_key;
+use posthaste::clock::Clock;
+use posthaste::dashboard::{self, Dashboard, DashboardSettings};
+use posthaste::engine::{Engine, EngineSettings, Phase};
+use posthaste::observe::Observatory;
+use posthaste::replayer::Replayer;
+use posthaste::vault::{KeySource, Vault};
+use posthaste_core::address::EgressRules;
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::Limits;
+use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
+use posthaste_core::time::{Now, Tick, Timestamp};
+use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
+use posthaste_store::StoreSettings;
+use posthaste_store::model::ModelStore;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use super::seen::Seen;
+
+pub(crate) const ADMIN: &str = "ph_admin";
+/// 2026-11-15T12:00:00Z.
+pub(crate) const NOON: Timestamp = Timestamp(1_794_744_000_000);
+/// How long something may take that is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server. There is a tenant, `acme`.
+pub(crate) struct World {
+    pub(crate) app: Arc<App>,
+    router: Router,
+    /// What the clock says, where it is told what to say.
+    wall_ms: Arc<AtomicU64>,
+    /// While it is there, the server does not stop.
+    stopping: watch::Sender<bool>,
+}
+
+/// An answer of the API's.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+}
+
+impl Answer {
+    /// The JSON of an answer with this status.
+    #[track_caller]
+    pub(crate) fn ok(&self, status: u16) -> Value {
+        let text = String::from_utf8_lossy(&self.bytes);
+        assert_eq!(self.status.as_u16(), status, "{text}");
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("JSON, not {text}"))
+    }
+}
+
+/// A page that somebody follows.
+pub(crate) struct Followed {
+    pub(crate) status: StatusCode,
+    body: Body,
+    /// All that was said so far.
+    pub(crate) said: String,
+}
+
+impl Followed {
+    /// Waits for more. False if there will be none.
+    async fn more(&mut self) -> bool {
+        let Some(frame) = self.body.frame().await else {
+            return false;
+        };
+        let data = frame.unwrap().into_data().unwrap();
+        self.said.push_str(&String::from_utf8_lossy(&data));
+        true
+    }
+
+    /// Waits until this was said.
+    pub(crate) async fn until(&mut self, wanted: &str) {
+        let listening = async {
+            while !self.said.contains(wanted) {
+                assert!(self.more().await, "never {wanted}, only {}", self.said);
+            }
+        };
+        timeout(PATIENCE, listening).await.expect(wanted);
+    }
+
+    /// Waits until it ends.
+    pub(crate) async fn end(&mut self) {
+        let listening = async { while self.more().await {} };
+        timeout(PATIENCE, listening).await.expect("it ends");
+    }
+}
+
+struct Loopback;
+
+impl Resolve for Loopback {
+    fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
+        Box::pin(async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) })
+    }
+}
+
+fn rules() -> EgressRules {
+    EgressRules {
+        allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
+        allow_http: true,
+        ..EgressRules::default()
+    }
+}
+
+fn vault() -> Arc<Vault> {
+    let source = KeySource::Text {
+        text: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned(),
+        origin: "the test".to_owned(),
+    };
+    Arc::new(Vault::open_or_create(source).unwrap())
+}
+
+impl World {
+    /// A server whose time passes.
+    pub(crate) async fn new() -> World {
+        World::with(Clock::system(), Arc::default()).await
+    }
+
+    /// A server where it is [`NOON`] until somebody says otherwise.
+    pub(crate) async fn at_noon() -> World {
+        let wall_ms = Arc::new(AtomicU64::new(NOON.0));
+        let told = wall_ms.clone();
+        let clock = Clock::told(move || {
+            let wall = Timestamp(told.load(Ordering::SeqCst));
+            Now {
+                wall,
+                tick: Tick(wall.0 - NOON.0),
+            }
+        });
+        World::with(clock, wall_ms).await
+    }
+
+    async fn with(clock: Clock, wall_ms: Arc<AtomicU64>) -> World {
+        let engine = Engine::new();
+        let store_settings = StoreSettings::new(Dice::seeded(1));
+        let store = Arc::new(ModelStore::new(store_settings.clone(), engine.hand_over()));
+        let settings = ApiSettings {
+            admin_keys: vec![hash_key(ADMIN)],
+            egress_rules: rules(),
+            ..ApiSettings::default()
+        };
+        let app = Arc::new(App::new(
+            store.clone(),
+            engine,
+            vault(),
+            Arc::new(Observatory::new()),
+            clock,
+            Dice::seeded(3),
+            settings,
+        ));
+        run(&app, store.clone(), store_settings).await;
+        let (stopping, stopped) = watch::channel(false);
+        let dashboard = Dashboard::new(app.clone(), DashboardSettings::default(), stopped);
+        let pages = dashboard::router(Arc::new(dashboard));
+        let world = World {
+            router: api::router(app.clone()).merge(pages),
+            app,
+            wall_ms,
+            stopping,
+        };
+        world.tenant("acme").await;
+        world
+    }
+
+    /// Lets time pass, where the clock is told.
+    pub(crate) fn pass_ms(&self, ms: u64) {
+        self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Tells the server to stop.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Follows the page at a path, with a key in the head if one is given.
+    pub(crate) async fn follow(&self, path: &str, key: Option<&str>) -> Followed {
+        let mut request = Request::get(path).header("accept", "text/event-stream");
+        if let Some(key) = key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        Followed {
+            status: response.status(),
+            body: response.into_body(),
+            said: String::new(),
+        }
+    }
+
+    /// Sends a request as it is.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            bytes: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    /// Asks the API.
+    pub(crate) async fn call(&self, verb: &str, path: &str, body: Option<&Value>) -> Answer {
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = Request::builder().method(verb).uri(path);
+        let request = request.header("authorization", format!("Bearer {ADMIN}"));
+        self.send(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.call("POST", path, Some(body)).await
+    }
+
+    /// A tenant of this name: a key of it.
+    pub(crate) async fn tenant(&self, id: &str) -> String {
+        self.post("/v1/tenants", &json!({"id": id})).await.ok(201);
+        let keys = format!("/v1/tenants/{id}/keys");
+        let made = self.post(&keys, &json!({"name": "test"})).await.ok(201);
+        made["key"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes an endpoint of acme's, and says its id.
+    pub(crate) async fn endpoint(&self, endpoint: Value) -> String {
+        let made = self.post("/v1/tenants/acme/endpoints", &endpoint).await;
+        made.ok(201)["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Sends an event to acme's endpoints, and says the ids of its deliveries.
+    pub(crate) async fn event(&self, event: &Value) -> Vec<String> {
+        let sent = self.post("/v1/tenants/acme/events", event).await.ok(202);
+        let deliveries = sent["deliveries"].as_array().unwrap().iter();
+        let id = |delivery: &Value| delivery["id"].as_str().unwrap().to_owned();
+        deliveries.map(id).collect()
+    }
+
+    /// A delivery of acme's, once it has this status.
+    pub(crate) async fn until(&self, delivery: &str, status: &str) -> Value {
+        let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+        self.until_shown(&path, |shown| shown["status"] == status)
+            .await
+    }
+
+    /// What the API shows at this path, once it is as wished.
+    pub(crate) async fn until_shown(&self, path: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let asking = async {
+            loop {
+                let shown = self.get(path).await.ok(200);
+                if is(&shown) {
+                    return shown;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        match timeout(PATIENCE, asking).await {
+            Ok(shown) => shown,
+            Err(_) => panic!("still {}", self.get(path).await.ok(200)),
+        }
+    }
+
+    /// What an admin sees at this path.
+    pub(crate) async fn page(&self, path: &str) -> Seen {
+        self.page_as(ADMIN, path).await
+    }
+
+    /// What somebody with this key sees at this path.
+    pub(crate) async fn page_as(&self, key: &str, path: &str) -> Seen {
+        let request = Request::get(path).header("authorization", format!("Bearer {key}"));
+        Seen::of(self.send(request.body(Body::empty()).unwrap()).await)
+    }
+
+    /// What an admin sees after sending a form.
+    pub(crate) async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Seen {
+        self.submit_as(ADMIN, path, fields).await
+    }
+
+    /// What somebody with this key sees after sending a form.
+    pub(crate) async fn submit_as(&self, key: &str, path: &str, fields: &[(&str, &str)]) -> Seen {
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        form.extend_pairs(fields);
+        let request = Request::post(path)
+            .header("authorization", format!("Bearer {key}"))
+            .header("content-type", "application/x-www-form-urlencoded");
+        Seen::of(
+            self.send(request.body(Body::from(form.finish())).unwrap())
+                .await,
+        )
+    }
+}
+
+/// Starts what delivers and what replays, and waits until it runs.
+async fn run(app: &Arc<App>, store: Arc<ModelStore>, store_settings: StoreSettings) {
+    let settings = EngineSettings {
+        store: store.clone(),
+        store_settings,
+        client: Client::new(ClientSettings {
+            rules: rules(),
+            roots: Roots::none(),
+            resolver: Arc::new(Loopback),
+            ..ClientSettings::default()
+        }),
+        rules: rules(),
+        vault: app.vault.clone(),
+        observe: app.observe.clone(),
+        telemetry: posthaste::telemetry::Telemetry::off(),
+        clock: app.clock.clone(),
+        dice: Dice::seeded(2),
+        limits: Limits::default(),
+        breaker: BreakerSettings::default(),
+        retry_after_cap: RETRY_AFTER_CAP,
+        lease: None,
+    };
+    let engine = app.engine.clone();
+    tokio::spawn(async move { engine.run(settings).await });
+    let engine = app.engine.clone();
+    let replayer = Replayer::new(
+        store,
+        app.clock.clone(),
+        app.replay_bell.clone(),
+        Box::new(move |endpoint, due| engine.work(endpoint, due)),
+    );
+    tokio::spawn(replayer.run());
+    while app.engine.phase() != Phase::Running {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A receiver that answers as it is told.
+pub(crate) struct Receiver {
+    address: SocketAddr,
+    status: Arc<AtomicU16>,
+    arrived: watch::Sender<usize>,
+}
+
+impl Receiver {
+    /// One that answers with this status, and with this text.
+    pub(crate) async fn answering(status: u16, text: &'static str) -> Receiver {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let receiver = Receiver {
+            address: listener.local_addr().unwrap(),
+            status: Arc::new(AtomicU16::new(status)),
+            arrived: watch::Sender::new(0),
+        };
+        let (status, arrived) = (receiver.status.clone(), receiver.arrived.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (status, arrived) = (status.clone(), arrived.clone());
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    let (status, arrived) = (status.clone(), arrived.clone());
+                    async move {
+                        request.into_body().collect().await?;
+                        arrived.send_modify(|count| *count += 1);
+                        let response = http::Response::builder()
+                            .status(status.load(Ordering::SeqCst))
+                            .header("x-receiver", "one of the test's");
+                        let body = Full::new(Bytes::from_static(text.as_bytes()));
+                        Ok::<_, hyper::Error>(response.body(body).unwrap())
+                    }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        receiver
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    /// From now on it answers with this status.
+    pub(crate) fn answer(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    /// Waits until so many requests have arrived.
+    pub(crate) async fn arrivals(&self, wanted: usize) {
+        let mut arrived = self.arrived.subscribe();
+        let enough = arrived.wait_for(|count| *count >= wanted);
+        timeout(PATIENCE, enough)
+            .await
+            .expect("they arrive")
+            .expect("it is there");
+    }
+}

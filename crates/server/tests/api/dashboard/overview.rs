@@ -1,0 +1,197 @@
+//! How everything is, who there is, who did what, and the lab.
+
+use serde_json::json;
+
+use super::kit::{Receiver, World};
+
+#[tokio::test]
+async fn what_needs_a_look_comes_first() {
+    let world = World::new().await;
+    let broken = Receiver::answering(500, "no").await;
+    let id = world.endpoint(json!({"url": broken.url()})).await;
+    let delivery = &world
+        .event(&json!({"type": "invoice.paid", "payload": 1}))
+        .await[0];
+    world.until(delivery, "retrying").await;
+    let verb = format!("/v1/tenants/acme/endpoints/{id}/pause");
+    world.post(&verb, &json!({})).await.ok(200);
+    for path in ["/dashboard", "/dashboard/t/acme"] {
+        let page = world.page(path).await;
+        let text = page.text();
+        assert!(text.find("Needs a look") < text.find("Health"), "{text}");
+        let attention = page.section("attention");
+        assert!(attention.contains("paused by hand"), "{attention}");
+        let link = format!("/dashboard/t/acme/endpoints/{id}");
+        assert_eq!(page.link(&broken.url()), link);
+        page.says("Healthy below 5 %, alert above 10 %.");
+        // There was no second attempt yet.
+        page.says("nothing to tell");
+        assert!(
+            page.section("traffic").contains("1 attempts in all"),
+            "{text}"
+        );
+        let day = world.page(&page.link("Last day")).await;
+        day.says("Attempts per");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_tenant_is_told_how_to_begin() {
+    let world = World::new().await;
+    let page = world.page("/dashboard/t/acme").await;
+    page.says("Begin here")
+        .says("curl -X POST")
+        .says("/v1/tenants/acme/events");
+    assert_eq!(
+        page.link("Add an endpoint"),
+        "/dashboard/t/acme/endpoints/new"
+    );
+}
+
+#[tokio::test]
+async fn a_page_that_nothing_happened_on_stays_as_it_is() {
+    let world = World::at_noon().await;
+    world
+        .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
+        .await;
+    for path in [
+        "/dashboard",
+        "/dashboard/t/acme",
+        "/dashboard/t/acme/endpoints",
+    ] {
+        let before = world.page(path).await;
+        world.pass_ms(1_000);
+        let after = world.page(path).await;
+        assert_eq!(before.html, after.html, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn tenants_are_listed_and_made() {
+    let world = World::new().await;
+    let list = world.page("/dashboard/tenants").await;
+    assert_eq!(list.link("acme"), "/dashboard/t/acme");
+    let fields = [("id", "globex"), ("name", "Globex <b>")];
+    let made = world.submit("/dashboard/tenants", &fields).await.sent_to();
+    assert_eq!(made, "/dashboard/t/globex?done=tenant-created");
+    world.page(&made).await.says("The tenant is there.");
+    world.page("/dashboard/tenants").await.says("Globex <b>");
+    let wrong = world
+        .submit("/dashboard/tenants", &[("id", "no way"), ("name", "x")])
+        .await;
+    assert_eq!(wrong.status, 422);
+    assert_eq!(wrong.field("id"), "no way");
+    assert_eq!(wrong.field("name"), "x");
+    assert!(!wrong.wrong("id").is_empty());
+    let taken = world.submit("/dashboard/tenants", &fields).await;
+    assert_eq!(taken.status, 409);
+    assert_eq!(taken.field("id"), "globex");
+    let key = world.tenant("other").await;
+    assert_eq!(world.page_as(&key, "/dashboard/tenants").await.status, 404);
+    assert_eq!(
+        world
+            .submit_as(&key, "/dashboard/tenants", &fields)
+            .await
+            .status,
+        404
+    );
+}
+
+#[tokio::test]
+async fn a_link_to_the_portal_is_made_and_works() {
+    let world = World::new().await;
+    let made = world
+        .submit("/dashboard/t/acme/portal-link", &[("expires_in", "10m")])
+        .await;
+    assert_eq!(made.headers["cache-control"], "no-store");
+    let text = made.section("shown");
+    let (_, token) = text.split_once("/portal/").expect("a link");
+    let token = token.split_whitespace().next().expect("a token");
+    let portal = format!("/portal/{token}");
+    let seen = world.page(&portal).await;
+    assert_eq!(seen.status, 200);
+    seen.never_says("Make a link").never_says("/dashboard");
+    let refused = world
+        .submit("/dashboard/t/acme/portal-link", &[("expires_in", "1y")])
+        .await;
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.field("expires_in"), "1y");
+    assert!(!refused.wrong("expires_in").is_empty());
+}
+
+#[tokio::test]
+async fn the_lab_shows_what_a_policy_does() {
+    let world = World::new().await;
+    for path in ["/dashboard/lab", "/dashboard/t/acme/lab"] {
+        let lab = world
+            .page(&format!("{path}?pending=200&outage=5m&capacity=20/s"))
+            .await;
+        lab.says("When each attempt comes")
+            .says("A naive sender: arrivals per second")
+            .says("posthaste delivered all 200")
+            .says("At most 100,000.");
+        assert_eq!(lab.field("pending"), "200");
+        assert_eq!(lab.field("preset"), "recommended");
+        let own = world.page(&lab.link("Change it")).await;
+        assert_eq!(own.status, 200);
+        assert_eq!(own.field("preset"), "own");
+        assert!(own.field("policy").contains("\"backoff\""));
+        own.says("posthaste delivered all 200");
+    }
+}
+
+#[tokio::test]
+async fn the_lab_says_what_is_wrong_beside_its_field() {
+    let world = World::new().await;
+    let cases = [
+        ("preset=own&policy=%7B", "policy"),
+        ("preset=own&policy=%7B%22max_attempts%22%3A-1%7D", "policy"),
+        ("preset=nonsense", "policy"),
+        ("pending=100001", "pending"),
+        ("pending=%3Cscript%3E", "pending"),
+        ("outage=forever", "outage"),
+        ("capacity=none", "capacity"),
+    ];
+    for (query, field) in cases {
+        let lab = world.page(&format!("/dashboard/lab?{query}")).await;
+        assert_eq!(lab.status, 422, "{query}");
+        assert!(!lab.wrong(field).is_empty(), "{query}");
+        assert!(!lab.html.contains("<script>"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn the_audit_says_who_did_what() {
+    let world = World::new().await;
+    let key = world.tenant("other").await;
+    let id = world
+        .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
+        .await;
+    let path = format!("/dashboard/t/acme/endpoints/{id}");
+    world.submit(&format!("{path}/pause"), &[]).await.sent_to();
+    let refused = [("url", "ftp://x")];
+    let wrong = world.submit("/dashboard/t/acme/endpoints/new", &refused);
+    assert_eq!(wrong.await.status, 422);
+    let all = world.page("/dashboard/audit").await;
+    all.says("pause endpoint")
+        .says("on these pages")
+        .says("by the API");
+    let list = all.section("list");
+    let (paused, made) = (list.find("pause endpoint"), list.find("create tenant"));
+    assert!(paused < made, "the newest first: {list}");
+    assert!(list.contains("refused"), "{list}");
+    let some = world.page("/dashboard/audit?tenant=other").await;
+    let list = some.section("list");
+    assert!(
+        list.contains("create key") && !list.contains("pause"),
+        "{list}"
+    );
+    assert_eq!(some.field("tenant"), "other");
+    let none = world.page("/dashboard/audit?until=2001-01-01T00:00").await;
+    none.says("Nothing was done that fits.");
+    let wrong = world.page("/dashboard/audit?since=soon").await;
+    assert_eq!(wrong.status, 422);
+    assert_eq!(wrong.field("since"), "soon");
+    assert!(!wrong.wrong("since").is_empty());
+    assert_eq!(world.page_as(&key, "/dashboard/audit").await.status, 404);
+}

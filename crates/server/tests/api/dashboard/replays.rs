@@ -1,0 +1,70 @@
+//! Replays: begun by a form, watched, stopped.
+
+use serde_json::json;
+
+use super::deliveries::{HERE, deliver, endpoint};
+use super::kit::{Receiver, World};
+
+#[tokio::test]
+async fn a_replay_is_asked_for_by_a_form_and_watched() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(500, "").await;
+    let id = endpoint(&world, &receiver, 1).await;
+    let failed = deliver(&world, json!({"type": "a.b", "payload": 1}), "failed").await;
+    let begin = format!("{HERE}/replays/begin");
+    let wrong = [
+        ("status", "failed"),
+        ("endpoint", "ep_nowhere"),
+        ("event_type", "a.b"),
+        ("since", "soon"),
+    ];
+    let seen = world.submit(&begin, &wrong).await;
+    assert_eq!(seen.status, 422);
+    assert!(seen.wrong("since").contains("must be a time"));
+    assert_eq!(seen.field("endpoint"), "ep_nowhere");
+    assert_eq!(seen.field("event_type"), "a.b");
+    let wrong = [("status", "failed"), ("endpoint", "ep_nowhere")];
+    let seen = world.submit(&begin, &wrong).await;
+    assert_eq!(seen.status, 422);
+    assert!(!seen.wrong("endpoint").is_empty());
+    let missed = [("status", "failed"), ("missed_since", "1h")];
+    let seen = world.submit(&begin, &missed).await;
+    assert!(seen.wrong("endpoint").contains("is required"));
+    let none = world.page(&format!("{HERE}/replays")).await;
+    none.says("Nothing has been replayed yet.");
+    receiver.answer(200);
+    let asked = [
+        ("status", "failed"),
+        ("endpoint", id.as_str()),
+        ("error_kind", "http"),
+        ("since", "1h"),
+    ];
+    let sent = world.submit(&begin, &asked).await.sent_to();
+    let (page, done) = sent.split_once('?').expect("a query");
+    assert_eq!(done, "done=replaying");
+    world.until(&failed, "succeeded").await;
+    let replay = page.rsplit('/').next().expect("an id");
+    let shown = format!("/v1/tenants/acme/replays/{replay}");
+    world
+        .until_shown(&shown, |shown| shown["status"] == "done")
+        .await;
+    let seen = world.page(page).await;
+    let url = receiver.url();
+    seen.says("1 of 1 gone through").says("done");
+    seen.says(&format!(
+        "All that failed for {url} (refused by the receiver), since 20"
+    ));
+    assert!(!seen.forms().iter().any(|form| form.ends_with("/cancel")));
+    let list = world.page(&format!("{HERE}/replays")).await;
+    let links = list.links();
+    assert!(
+        links
+            .iter()
+            .any(|(link, words)| link == page && words.contains(&url)),
+        "{links:?}"
+    );
+    let lost = world
+        .page(&format!("{HERE}/replays/rpl_00000000000000000000000000"))
+        .await;
+    assert_eq!(lost.status, 404);
+}

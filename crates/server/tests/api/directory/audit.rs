@@ -1,0 +1,319 @@
+//! Who did what, to be read; and whose something is.
+
+use std::collections::BTreeSet;
+
+use posthaste::api::routes;
+use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_moment, id_of};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};
+use serde_json::{Value, json};
+
+use super::kit::World;
+
+/// Long before anything else that is done here.
+const BEGUN: u64 = 1_577_836_800_000;
+
+/// What lies before everything that the server writes down by itself.
+const EARLIER: &str = "until=2021-01-01T00:00:00Z";
+
+/// Writes down an act, so many milliseconds after the first.
+async fn write(
+    world: &World,
+    ms: u64,
+    tenant: Option<&str>,
+    outcome: Option<AuditOutcome>,
+) -> String {
+    let at = Timestamp(BEGUN + ms);
+    let entry = AuditEntry {
+        id: AuditId(id_of(first_moment(at), ms)),
+        at,
+        actor: "<b>somebody</b>".to_owned(),
+        actor_key: outcome.is_some().then_some(KeyId(5)),
+        via: Via::Page,
+        from: outcome.is_some().then(|| "2001:db8::7".to_owned()),
+        action: "pause_endpoint".to_owned(),
+        tenant: tenant.map(|name| name.parse().expect("an id")),
+        resource: "/v1/tenants/acme".to_owned(),
+        outcome,
+    };
+    let id = entry.id.to_string();
+    world
+        .store
+        .begin_audit(at, entry)
+        .await
+        .expect("it is kept");
+    id
+}
+
+#[tokio::test]
+async fn an_entry_says_who_did_what_and_what_came_of_it() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let done = write(&world, 1, Some("acme"), Some(AuditOutcome::Done)).await;
+    let refused = AuditOutcome::Refused("not_found".to_owned());
+    let refused = write(&world, 2, Some("acme"), Some(refused)).await;
+    let open = write(&world, 3, None, None).await;
+    let all = world.get(&format!("/v1/audit?{EARLIER}")).await;
+    assert_eq!(all.ids(), [open.as_str(), &refused, &done]);
+    assert_eq!(
+        all.json["data"][2],
+        json!({
+            "id": done, "at": "2020-01-01T00:00:00.001Z", "actor": "<b>somebody</b>",
+            "key_id": KeyId(5).to_string(), "via": "page", "from": "2001:db8::7",
+            "action": "pause_endpoint", "tenant_id": "acme", "resource": "/v1/tenants/acme",
+            "outcome": "done", "code": null,
+        })
+    );
+    let shown = &all.json["data"];
+    assert_eq!(shown[1]["outcome"], "refused");
+    assert_eq!(shown[1]["code"], "not_found");
+    for name in ["outcome", "code", "key_id", "from", "tenant_id"] {
+        assert_eq!(shown[0][name], Value::Null, "{name}");
+    }
+    // The tenant sees what concerned it, and an admin may look at the same.
+    let path = format!("/v1/tenants/acme/audit?{EARLIER}");
+    let own = world.call("GET", &path, &key, Value::Null).await;
+    assert_eq!(own.ids(), [refused.as_str(), &done]);
+    let seen = world.get(&path).await.json;
+    assert_eq!(seen["data"][1], shown[2]);
+    // But for who that was among those who run the server.
+    let mut expected = seen;
+    for entry in expected["data"].as_array_mut().expect("entries") {
+        entry["actor"] = json!("the operator");
+        entry["key_id"] = Value::Null;
+        entry["from"] = Value::Null;
+    }
+    assert_eq!(own.json, expected);
+}
+
+#[tokio::test]
+async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    let own = "/v1/tenants/acme";
+    let makers = [
+        (
+            "create_tenant",
+            "/v1/tenants".to_owned(),
+            json!({"id": "b"}),
+        ),
+        ("create_key", format!("{own}/keys"), json!({"name": "ci"})),
+        (
+            "create_portal_link",
+            format!("{own}/portal-links"),
+            json!({}),
+        ),
+        (
+            "create_endpoint",
+            format!("{own}/endpoints"),
+            json!({"url": "https://example.com/hooks?token=hunter2"}),
+        ),
+        ("test_endpoint", format!("{endpoint}/test"), json!({})),
+        ("create_replay", format!("{own}/replays"), json!({})),
+    ];
+    // Events are their own record.
+    let creating = routes::all().filter(|route| {
+        let creates = route.name.starts_with("create_") || route.name == "test_endpoint";
+        let creates = creates || route.gives.iter().any(|it| it.status == 201);
+        creates && !route.name.starts_with("create_event")
+    });
+    let creating: BTreeSet<&str> = creating.map(|route| route.name).collect();
+    let made: BTreeSet<&str> = makers.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(made, creating, "every route that makes something is tried");
+    for (name, path, body) in makers {
+        let made = world.post(&path, body).await;
+        assert!(made.status.is_success(), "{name}: {}", made.json);
+        let entries = world.get("/v1/audit?limit=1").await.json;
+        let entry = &entries["data"][0];
+        assert_eq!(entry["action"], name);
+        assert_eq!(entry["outcome"], "done", "{name}");
+        let resource = format!("{path}/{}", made.text("id"));
+        assert_eq!(entry["resource"], json!(resource), "{name}");
+        let told = entry.to_string();
+        for secret in ["key", "secret", "url", "token"] {
+            if let Some(secret) = made.json[secret].as_str() {
+                assert!(!told.contains(secret), "{name}: {told}");
+            }
+        }
+        assert!(!told.contains("hunter2"), "{told}");
+        // What was refused made nothing.
+        let refused = world.post(&path, json!({"nonsense": 1})).await;
+        assert_eq!(refused.status, 422, "{name}: {}", refused.json);
+        let entries = world.get("/v1/audit?limit=1").await.json;
+        assert_eq!(entries["data"][0]["outcome"], "refused", "{name}");
+        assert_eq!(entries["data"][0]["resource"], json!(path), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_reads_which_of_its_own_keys_it_was() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    let pause = format!("{endpoint}/pause");
+    world.call("POST", &pause, &key, json!({})).await;
+    let path = "/v1/tenants/acme/audit";
+    let own = world.call("GET", path, &key, Value::Null).await.json;
+    let all = world.get(path).await.json;
+    assert_eq!(own["data"][0]["action"], "pause_endpoint");
+    assert_eq!(own["data"][0], all["data"][0], "what it did itself");
+    assert_eq!(own["data"][1]["action"], "create_endpoint");
+    assert_eq!(own["data"][1]["actor"], "the operator");
+}
+
+#[tokio::test]
+async fn nobody_fills_the_disk_with_what_he_did() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let other = world.tenant("other").await;
+    let path = |tenant: &str| {
+        let endpoint = EndpointId(1);
+        format!("/v1/tenants/{tenant}/endpoints/{endpoint}")
+    };
+    let (own, others) = (path("acme"), path("other"));
+    let mut done = 0;
+    let refused = loop {
+        let answer = world.call("DELETE", &own, &key, Value::Null).await;
+        if answer.status != 404 {
+            break answer;
+        }
+        done += 1;
+        assert!(done <= 2_000, "as often as it likes");
+    };
+    assert_eq!(refused.status, 429);
+    assert!(refused.headers.contains_key("retry-after"));
+    // Readings, others and whoever runs the server do not suffer for it.
+    let read = world.call("GET", &own, &key, Value::Null).await;
+    assert_eq!(read.status, 404);
+    let answer = world.call("DELETE", &others, &other, Value::Null).await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(world.delete(&own).await.status, 404);
+    world.pass_ms(10);
+    let answer = world.call("DELETE", &own, &key, Value::Null).await;
+    assert_eq!(answer.status, 404);
+}
+
+#[tokio::test]
+async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    world.tenant("other").await;
+    let mut made = Vec::new();
+    for ms in 0..6 {
+        let tenant = ["acme", "other", "gone"][ms as usize % 3];
+        made.push(write(&world, ms, Some(tenant), None).await);
+    }
+    let at = |ms: u64| format!("2020-01-01T00:00:00.{ms:03}Z");
+    for (query, expected) in [
+        ("".to_owned(), vec![5, 4, 3, 2, 1, 0]),
+        (format!("since={}", at(4)), vec![5, 4]),
+        ("tenant=acme".to_owned(), vec![3, 0]),
+        ("tenant=gone".to_owned(), vec![5, 2]),
+        ("tenant=nobody".to_owned(), vec![]),
+        (format!("tenant=other&since={}", at(2)), vec![4]),
+    ] {
+        let expected: Vec<&str> = expected
+            .iter()
+            .map(|ms: &usize| made[*ms].as_str())
+            .collect();
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/audit?{EARLIER}&limit=2&cursor={cursor}&{query}");
+            let page = world.get(path.trim_end_matches('&')).await;
+            found.extend(page.ids());
+            match page.json["next_cursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(found, expected, "{query}");
+    }
+    let until = world.get(&format!("/v1/audit?until={}", at(2))).await;
+    assert_eq!(until.ids(), [made[1].as_str(), &made[0]]);
+}
+
+#[tokio::test]
+async fn a_later_tenant_reads_nothing_of_an_earlier_one() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let before = write(&world, 1, Some("acme"), None).await;
+    assert_eq!(world.delete("/v1/tenants/acme").await.status, 204);
+    let key = world.tenant("acme").await;
+    let after = write(&world, 2, Some("acme"), None).await;
+    let path = format!("/v1/tenants/acme/audit?{EARLIER}");
+    let own = world.call("GET", &path, &key, Value::Null).await;
+    assert_eq!(own.ids(), [after.as_str()]);
+    let all = world.get(&format!("/v1/audit?tenant=acme&{EARLIER}")).await;
+    assert_eq!(all.ids(), [after.as_str(), &before]);
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_told() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let answer = world
+        .get("/v1/audit?tenant=a%20b&since=soon&until=x&limit=0&cursor=x&who=me")
+        .await;
+    let mut wrong = answer.wrong_fields();
+    wrong.sort();
+    assert_eq!(
+        wrong,
+        ["cursor", "limit", "since", "tenant", "until", "who"]
+    );
+    let answer = world.get("/v1/tenants/acme/audit?tenant=acme").await;
+    assert_eq!(answer.wrong_fields(), ["tenant"]);
+    for id in [
+        "",
+        "?id=",
+        "?id=x",
+        "?id=dlv_",
+        "?id=key_00000000000000000000000000",
+    ] {
+        let answer = world.get(&format!("/v1/find{id}")).await;
+        assert_eq!(answer.wrong_fields(), ["id"], "{id}");
+    }
+}
+
+#[tokio::test]
+async fn whose_something_is_follows_from_its_id() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    let endpoint = endpoint.rsplit('/').next().expect("an id").to_owned();
+    let sent = world
+        .post(
+            "/v1/tenants/acme/events",
+            json!({"type": "a.b", "payload": 1}),
+        )
+        .await;
+    let event = sent.text("id");
+    let delivery = sent.json["deliveries"][0]["id"].as_str().expect("an id");
+    for (kind, id) in [
+        ("endpoint", endpoint.as_str()),
+        ("event", &event),
+        ("delivery", delivery),
+    ] {
+        let path = format!("/v1/find?id={id}");
+        let found = world.get(&path).await;
+        assert_eq!(
+            found.json,
+            json!({"kind": kind, "id": id, "tenant_id": "acme"})
+        );
+        let refused = world.call("GET", &path, &key, Value::Null).await;
+        assert_eq!(refused.status, 403);
+    }
+    for nothing in [
+        EndpointId(1).to_string(),
+        EventId(1).to_string(),
+        DeliveryId(1).to_string(),
+    ] {
+        let answer = world.get(&format!("/v1/find?id={nothing}")).await;
+        assert_eq!(answer.status, 404, "{nothing}");
+    }
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    assert_eq!(world.delete(&path).await.status, 204);
+    let gone = world.get(&format!("/v1/find?id={endpoint}")).await;
+    assert_eq!(gone.status, 404);
+}

@@ -1,0 +1,22 @@
+//! The API for tenants, keys and endpoints, through the real router, with the engine running on the
+//! store in memory. Every answer is held against the OpenAPI document on its way.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the server as its callers do"
+)]
+
+mod access;
+mod alerts;
+mod audit;
+mod credentials;
+mod endpoints;
+mod keys;
+mod kit;
+mod pages;
+pub(crate) mod schema;
+mod serving;
+mod signatures;
+mod strictness;
+mod table;
+mod tenants;

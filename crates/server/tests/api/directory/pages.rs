@@ -1,0 +1,69 @@
+//! Lists, a page at a time.
+
+use serde_json::json;
+
+use super::kit::World;
+
+async fn walk(world: &World, path: &str, limit: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut cursor = String::new();
+    for _ in 0..100 {
+        let page = world
+            .get(&format!("{path}?limit={limit}&cursor={cursor}"))
+            .await;
+        let ids = page.ids();
+        assert!(ids.len() <= limit);
+        found.extend(ids);
+        match page.json["next_cursor"].as_str() {
+            None => return found,
+            Some(next) => cursor = next.to_owned(),
+        }
+    }
+    panic!("{path} never ends");
+}
+
+#[tokio::test]
+async fn every_list_is_walked_newest_first_and_without_gaps() {
+    let world = World::new().await;
+    let mut made = Vec::new();
+    for number in 0..7 {
+        // Some in the same millisecond, some not.
+        world.pass_ms(number % 2);
+        let tenant = world
+            .post("/v1/tenants", json!({"id": format!("t{number}")}))
+            .await;
+        made.push(tenant.text("id"));
+    }
+    made.reverse();
+    assert_eq!(walk(&world, "/v1/tenants", 2).await, made);
+    assert_eq!(walk(&world, "/v1/tenants", 250).await, made);
+
+    for kind in ["endpoints", "keys"] {
+        let path = format!("/v1/tenants/t0/{kind}");
+        let mut made = Vec::new();
+        for number in 0..5 {
+            let body = match kind {
+                "keys" => json!({"name": format!("k{number}")}),
+                _ => json!({"url": "https://example.com/"}),
+            };
+            made.push(world.post(&path, body).await.text("id"));
+        }
+        made.reverse();
+        for limit in [1, 2, 5, 50] {
+            assert_eq!(walk(&world, &path, limit).await, made, "{kind} by {limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_belongs_to_its_list() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    world.tenant("other").await;
+    let page = world.get("/v1/tenants?limit=1").await;
+    let cursor = page.text("next_cursor");
+    let answer = world
+        .get(&format!("/v1/tenants/acme/endpoints?cursor={cursor}"))
+        .await;
+    assert_eq!(answer.wrong_fields(), ["cursor"]);
+}

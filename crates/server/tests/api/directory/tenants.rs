@@ -1,0 +1,269 @@
+//! Tenants.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use posthaste_store::{Limits, Plans};
+use serde_json::{Value, json};
+
+use super::kit::World;
+
+const TENANT: &str = "/v1/tenants/acme";
+
+#[tokio::test]
+async fn a_tenant_reads_as_it_was_written() {
+    let world = World::new().await;
+    let limits = json!({
+        "endpoints": 100, "events_per_second": 500, "events_per_month": null,
+        "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
+        "payload_retention": "1d", "attempt_retention": "2d",
+    });
+    let policy = json!({"preset": "swift", "max_attempts": 4});
+    let made = world
+        .post(
+            "/v1/tenants",
+            json!({"id": "acme", "name": "Acme", "default_retry_policy": policy, "limits": limits}),
+        )
+        .await;
+    assert_eq!(made.status, 201);
+    let expected = json!({
+        "id": "acme", "name": "Acme", "default_retry_policy": policy, "plan": null,
+        "limits": limits, "created_at": "2026-01-02T03:04:05.678Z",
+    });
+    assert_eq!(made.json, expected);
+    assert_eq!(world.get(TENANT).await.json, expected);
+    assert_eq!(
+        world.get("/v1/tenants").await.json["data"],
+        json!([expected])
+    );
+}
+
+#[tokio::test]
+async fn an_id_is_made_if_none_is_chosen() {
+    let world = World::new().await;
+    let made = world.post("/v1/tenants", json!({})).await;
+    let id = made.text("id");
+    assert!(id.starts_with("ten_"), "{id}");
+    assert_eq!(made.text("name"), id);
+    assert_eq!(world.get(&format!("/v1/tenants/{id}")).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_id_is_taken_once() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let again = world
+        .post("/v1/tenants", json!({"id": "acme", "name": "Other"}))
+        .await;
+    assert_eq!(again.status, 409);
+    assert_eq!(again.text("code"), "already_exists");
+    assert_eq!(world.get(TENANT).await.text("name"), "acme");
+}
+
+#[tokio::test]
+async fn every_mistake_is_told_at_once() {
+    let world = World::new().await;
+    let answer = world
+        .post(
+            "/v1/tenants",
+            json!({
+                "id": "no spaces", "name": 5, "plan": "gold",
+                "default_retry_policy": {"preset": "eager"},
+                "limits": {
+                    "endpoints": -1, "events_per_second": "many", "events_per_month": 1.5,
+                    "payload_bytes": 0, "max_attempts": 0, "retention": "soon", "colour": "red",
+                },
+            }),
+        )
+        .await;
+    assert_eq!(answer.text("code"), "invalid");
+    let mut wrong = answer.wrong_fields();
+    wrong.sort();
+    assert_eq!(
+        wrong,
+        [
+            "default_retry_policy.preset",
+            "id",
+            "limits.colour",
+            "limits.endpoints",
+            "limits.events_per_month",
+            "limits.events_per_second",
+            "limits.max_attempts",
+            "limits.payload_bytes",
+            "limits.retention",
+            "name",
+            "plan",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_change_touches_what_it_names_and_null_goes_back() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let changed = world
+        .patch(
+            TENANT,
+            json!({"name": "Acme", "limits": {"endpoints": 5, "retention": "7d"}}),
+        )
+        .await;
+    assert_eq!(changed.status, 200, "{}", changed.json);
+    let changed = world
+        .patch(TENANT, json!({"limits": {"endpoints": null}}))
+        .await;
+    assert_eq!(changed.json["name"], "Acme");
+    assert_eq!(changed.json["limits"]["endpoints"], Value::Null);
+    assert_eq!(changed.json["limits"]["retention"], "7d");
+    let changed = world
+        .patch(TENANT, json!({"limits": null, "name": null}))
+        .await;
+    assert_eq!(changed.json["limits"]["retention"], Value::Null);
+    assert_eq!(changed.json["name"], "acme");
+    // What is remembered of the tenant follows at once.
+    assert_eq!(world.get(TENANT).await.json, changed.json);
+    let refused = world.patch(TENANT, json!({"id": "other"})).await;
+    assert_eq!(refused.wrong_fields(), ["id"]);
+}
+
+#[tokio::test]
+async fn a_plan_holds_where_the_tenant_does_not_say() {
+    let world = World::with(|settings| {
+        let free = Limits {
+            endpoints: Some(1),
+            max_attempts: Some(5),
+            ..Limits::default()
+        };
+        let named = BTreeMap::from([
+            ("free".to_owned(), free),
+            ("pro".to_owned(), Limits::default()),
+        ]);
+        settings.plans = Arc::new(Plans {
+            named,
+            ..Plans::default()
+        });
+    })
+    .await;
+    let made = world
+        .post("/v1/tenants", json!({"id": "acme", "plan": "gold"}))
+        .await;
+    assert_eq!(made.status, 422);
+    assert!(made.text("detail").contains("free, pro"), "{}", made.json);
+    let made = world
+        .post("/v1/tenants", json!({"id": "acme", "plan": "free"}))
+        .await;
+    assert_eq!(made.status, 201);
+    assert_eq!(made.text("plan"), "free");
+    world.endpoint("acme").await;
+    let second = json!({"url": "https://example.com/second"});
+    let refused = world
+        .post("/v1/tenants/acme/endpoints", second.clone())
+        .await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.text("code"), "quota_exceeded");
+    let eager = json!({"default_retry_policy": {"preset": "swift"}});
+    let refused = world.patch(TENANT, eager).await;
+    assert_eq!(
+        refused.wrong_fields(),
+        ["default_retry_policy.max_attempts"]
+    );
+    // Its own limit wins, and so does another plan.
+    let changed = world
+        .patch(TENANT, json!({"limits": {"endpoints": 2}}))
+        .await;
+    assert_eq!(changed.text("plan"), "free");
+    assert_eq!(
+        world
+            .post("/v1/tenants/acme/endpoints", second)
+            .await
+            .status,
+        201
+    );
+    let usage = world.get("/v1/tenants/acme/usage").await.json;
+    assert_eq!(usage["plan"], "free");
+    assert_eq!(usage["plan_found"], true);
+    let shown = |name: &str| usage["limits"][name].clone();
+    assert_eq!(
+        shown("endpoints"),
+        json!({"limit": 2, "used": 2, "source": "tenant", "resets_at": null})
+    );
+    assert_eq!(
+        shown("max_attempts"),
+        json!({"limit": 5, "used": null, "source": "plan", "resets_at": null})
+    );
+    assert_eq!(
+        shown("in_flight"),
+        json!({"limit": null, "used": 0, "source": "server", "resets_at": null})
+    );
+    let next_month = "2026-02-01T00:00:00.000Z";
+    assert_eq!(
+        shown("events_per_month"),
+        json!({"limit": null, "used": 0, "source": "server", "resets_at": next_month})
+    );
+    let plans = world.get("/v1/plans").await.json;
+    assert_eq!(plans["data"][0]["name"], "free");
+    assert_eq!(plans["data"][0]["limits"]["endpoints"], 1);
+    assert_eq!(plans["data"][1]["name"], "pro");
+    let changed = world
+        .patch(TENANT, json!({"plan": null, "limits": null}))
+        .await;
+    assert_eq!(changed.json["plan"], Value::Null);
+    let third = json!({"url": "https://example.com/third"});
+    assert_eq!(
+        world.post("/v1/tenants/acme/endpoints", third).await.status,
+        201
+    );
+}
+
+#[tokio::test]
+async fn a_plan_caps_the_attempts_of_policies() {
+    let world = World::new().await;
+    world.tenant("acme").await;
+    let changed = world
+        .patch(TENANT, json!({"limits": {"max_attempts": 5}}))
+        .await;
+    assert_eq!(changed.status, 200);
+    let policy = json!({"preset": "swift"});
+    let refused = world
+        .patch(TENANT, json!({"default_retry_policy": policy}))
+        .await;
+    assert_eq!(
+        refused.wrong_fields(),
+        ["default_retry_policy.max_attempts"]
+    );
+    let endpoint = world.endpoint("acme").await;
+    let refused = world
+        .patch(&endpoint, json!({"retry_policy": policy}))
+        .await;
+    assert_eq!(refused.wrong_fields(), ["retry_policy.max_attempts"]);
+    let policy = json!({"preset": "swift", "max_attempts": 5});
+    let changed = world
+        .patch(&endpoint, json!({"retry_policy": policy}))
+        .await;
+    assert_eq!(changed.status, 200);
+}
+
+#[tokio::test]
+async fn a_deleted_tenant_leaves_nothing_behind() {
+    let world = World::new().await;
+    let key = world.tenant("acme").await;
+    let endpoint = world.endpoint("acme").await;
+    for _ in 0..300 {
+        world.endpoint("acme").await;
+    }
+    // Everything is remembered now, and must be forgotten.
+    let seen = world.call("GET", &endpoint, &key, Value::Null).await;
+    assert_eq!(seen.status, 200);
+    assert_eq!(world.delete(TENANT).await.status, 204);
+    let seen = world.call("GET", &endpoint, &key, Value::Null).await;
+    assert_eq!(seen.status, 401);
+    assert_eq!(world.get(&endpoint).await.status, 404);
+    assert_eq!(world.delete(TENANT).await.status, 404);
+    let new_key = world.tenant("acme").await;
+    assert_eq!(world.get(&endpoint).await.status, 404);
+    let all = world.get("/v1/tenants/acme/endpoints").await;
+    assert!(all.ids().is_empty());
+    let seen = world.call("GET", TENANT, &key, Value::Null).await;
+    assert_eq!(seen.status, 401);
+    let seen = world.call("GET", TENANT, &new_key, Value::Null).await;
+    assert_eq!(seen.status, 200);
+}

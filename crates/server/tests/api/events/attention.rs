@@ -1,0 +1,185 @@
+//! Endpoints that need a look.
+
+use std::sync::atomic::Ordering;
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::AlertId;
+use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_store::{Alert, Alerts, DisabledReason, Insertion, Scope, Store};
+use serde_json::{Value, json};
+
+use super::kit::{NOON, World};
+
+const ALL: &str = "/v1/attention";
+const OWN: &str = "/v1/tenants/acme/attention";
+
+async fn endpoint(world: &World) -> String {
+    world
+        .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
+        .await
+}
+
+/// Each that needs a look, with why, in the order in which they are shown.
+async fn listed(world: &World, path: &str) -> Vec<(String, String)> {
+    let shown = world.get(path).await.ok(200);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let needy = shown["data"].as_array().unwrap().iter();
+    needy
+        .map(|it| (text(&it["endpoint_id"]), text(&it["reason"])))
+        .collect()
+}
+
+#[tokio::test]
+async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
+    let world = World::quiet().await;
+    let (bad, good) = (endpoint(&world).await, endpoint(&world).await);
+    for _ in 0..10 {
+        world.attempted(&bad, true);
+        world.attempted(&good, true);
+    }
+    assert_eq!(listed(&world, ALL).await, []);
+    for _ in 0..8 {
+        world.attempted(&bad, false);
+    }
+    for path in [ALL, OWN] {
+        let shown = world.get(path).await.ok(200);
+        assert_eq!(
+            shown["data"],
+            json!([{
+                "tenant_id": "acme", "endpoint_id": bad, "url": "http://127.0.0.1:9999/",
+                "status": "enabled", "reason": "failing", "since": null,
+                "detail": "8 of the last 18 attempts failed; last: HTTP 503", "pending": 0,
+                "success_ratio": 1.0 - 8.0 / 18.0, "last_failure_at": "2026-11-15T12:00:00.000Z",
+            }])
+        );
+    }
+    world.tenant(json!({"id": "other"})).await;
+    let other = "/v1/tenants/other/attention";
+    assert_eq!(listed(&world, other).await, []);
+    for _ in 0..10 {
+        world.attempted(&bad, true);
+    }
+    assert_eq!(listed(&world, ALL).await, []);
+    world.attempted(&bad, false);
+    assert_eq!(listed(&world, OWN).await.len(), 1);
+    world.wall_ms.fetch_add(3_600_001, Ordering::SeqCst);
+    assert_eq!(listed(&world, OWN).await, [], "it was long ago");
+}
+
+/// As after a restart: the store alone knows how it did.
+#[tokio::test]
+async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming() {
+    let world = World::quiet().await;
+    let (bad, other) = (endpoint(&world).await, endpoint(&world).await);
+    let raise = async |number: u128, name, endpoint: &str| {
+        let alert = Alert {
+            id: AlertId(number),
+            name,
+            scope: Scope::Endpoint(endpoint.parse().unwrap()),
+            tenant: None,
+            is_gone: false,
+            raised_at: NOON,
+            resolved_at: None,
+            detail: json!({"value": 0.25, "threshold": 0.1, "window": "1h"}),
+        };
+        let raised = world.store.raise_alert(NOON, alert).await;
+        assert_eq!(raised, Ok(Insertion::Created));
+    };
+    raise(1, AlertName::RetryRatio, &bad).await;
+    raise(2, AlertName::DisableWarning, &other).await;
+    for path in [ALL, OWN] {
+        let shown = world.get(path).await.ok(200);
+        let [needy] = &shown["data"].as_array().unwrap()[..] else {
+            panic!("only figures say how it did: {shown}");
+        };
+        assert_eq!(needy["endpoint_id"], json!(bad));
+        assert_eq!(needy["reason"], "failing");
+        let detail =
+            "25 % of the attempts within 1h were retries; more than 10 % calls for somebody";
+        assert_eq!(needy["detail"], detail);
+    }
+    world.tenant(json!({"id": "other"})).await;
+    assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
+    // Whoever remembers knows better.
+    world.attempted(&bad, true);
+    assert_eq!(listed(&world, ALL).await, []);
+    raise(3, AlertName::DeadLetterRatio, &other).await;
+    assert_eq!(listed(&world, ALL).await.len(), 1);
+    let ended = world.store.resolve_alert(NOON, AlertId(3)).await;
+    assert!(ended.unwrap().is_some());
+    assert_eq!(listed(&world, ALL).await, []);
+}
+
+async fn stand(
+    world: &World,
+    endpoint: &str,
+    standing: Standing,
+    reason: Option<DisabledReason>,
+    health: Option<Health>,
+) {
+    let id = endpoint.parse().unwrap();
+    let stood = world.store.set_standing(NOON, id, standing, reason, health);
+    assert_eq!(stood.await, Ok(true));
+}
+
+#[tokio::test]
+async fn the_worst_come_first_wherever_they_are_known_from() {
+    let world = World::quiet().await;
+    let mut made = Vec::new();
+    for _ in 0..6 {
+        made.push(endpoint(&world).await);
+    }
+    let [well, paused, failing, tripped, switched_off, gone] = &made[..] else {
+        panic!("six were made");
+    };
+    world.attempted(well, true);
+    stand(&world, paused, Standing::Paused, None, None).await;
+    for _ in 0..9 {
+        world.attempted(failing, false);
+    }
+    let health = Health {
+        revision: 1,
+        consecutive_failures: 412,
+        failing_since: Some(NOON),
+        trip: Some(StoredTrip {
+            until: NOON,
+            reason: TripReason::ConsecutiveFailures,
+            failed_probes: 0,
+        }),
+        ..Health::default()
+    };
+    stand(&world, tripped, Standing::Enabled, None, Some(health)).await;
+    world.attempted(tripped, false);
+    let manual = Some(DisabledReason::Manual);
+    stand(&world, switched_off, Standing::Disabled, manual, None).await;
+    let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));
+    stand(&world, gone, Standing::Disabled, automatic, None).await;
+    // Each gets an event but those that are disabled.
+    world.event(&json!({"type": "a.b", "payload": 1})).await;
+
+    let order = [
+        (gone, "disabled"),
+        (tripped, "breaker_tripped"),
+        (failing, "failing"),
+        (paused, "paused"),
+    ];
+    let order = order.map(|(id, why)| (id.clone(), why.to_owned()));
+    assert_eq!(listed(&world, ALL).await, order);
+    assert_eq!(listed(&world, OWN).await, order);
+    let shown = world.get(OWN).await.ok(200);
+    assert_eq!(
+        shown["data"][1],
+        json!({
+            "tenant_id": "acme", "endpoint_id": tripped, "url": "http://127.0.0.1:9999/",
+            "status": "enabled", "reason": "breaker_tripped", "since": "2026-11-15T12:00:00.000Z",
+            "detail": "412 failures in a row; last: HTTP 503", "pending": 1, "success_ratio": 0.0,
+            "last_failure_at": "2026-11-15T12:00:00.000Z",
+        })
+    );
+    assert_eq!(
+        shown["data"][3]["detail"],
+        "paused by hand; 1 delivery waits"
+    );
+    world.tenant(json!({"id": "other"})).await;
+    assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
+}

@@ -1,0 +1,284 @@
+use std::sync::atomic::Ordering;
+
+use posthaste_core::policy::Preset;
+use serde_json::{Value, json};
+
+use super::kit::{Receiver, World};
+
+#[tokio::test]
+async fn figures_follow_what_was_delivered() {
+    let world = World::busy().await;
+    let receiver = Receiver::start().await;
+    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
+    for (status, ends) in [(200, "succeeded"), (400, "failed")] {
+        receiver.status.store(status, Ordering::SeqCst);
+        let answer = world
+            .event(&json!({"type": "a.b", "payload": 1}))
+            .await
+            .ok(202);
+        let id = answer["deliveries"][0]["id"].as_str().unwrap().to_owned();
+        world.until(&id, ends).await;
+    }
+    // The figures are told once a result is on disk, a moment after it can be read there.
+    let seen = async {
+        loop {
+            let stats = world.get("/v1/stats").await.ok(200);
+            if stats["windows"]["5m"]["dead_letter_ratio"]["value"] == 0.5 {
+                return stats;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    let stats = tokio::time::timeout(std::time::Duration::from_secs(30), seen).await;
+    let stats = stats.expect("figures");
+    for window in ["5m", "1h", "24h"] {
+        let health = &stats["windows"][window];
+        assert_eq!(health["dead_letter_ratio"]["state"], "alert");
+        assert_eq!(
+            health["retry_ratio"],
+            json!({"value": 0.0, "healthy": "< 0.05", "alert": "> 0.10", "state": "healthy"})
+        );
+        assert_eq!(health["attempts_per_success"]["value"], 2.0);
+        assert_eq!(health["retrying_over_24h"]["value"], 0.0);
+    }
+    let own = world.get("/v1/tenants/acme/stats").await.ok(200);
+    assert_eq!(own, stats);
+    let one = format!("/v1/tenants/acme/endpoints/{endpoint}/stats");
+    assert_eq!(world.get(&one).await.ok(200), stats);
+    world.tenant(json!({"id": "other"})).await;
+    let other = world.get("/v1/tenants/other/stats").await.ok(200);
+    assert_eq!(other["windows"]["5m"]["dead_letter_ratio"]["value"], 0.0);
+
+    let request = http::Request::get("/metrics").body(axum::body::Body::empty());
+    let metrics = world.request(request.unwrap()).await;
+    assert_eq!(metrics.status, 200);
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(metrics.headers["content-type"], kind);
+    for line in [
+        "posthaste_events_accepted_total 2",
+        "posthaste_deliveries_total{status=\"succeeded\"} 1",
+        "posthaste_deliveries_total{status=\"failed\"} 1",
+        "posthaste_attempts_total{outcome=\"http\"} 1",
+        "posthaste_attempt_seconds_count 2",
+        "posthaste_first_attempt_lag_seconds_count 2",
+        "posthaste_pending_deliveries 0",
+        "posthaste_dead_letters 1",
+        "posthaste_in_flight 0",
+        "posthaste_dead_letter_ratio 0.5",
+    ] {
+        let has = metrics.text().lines().any(|it| it == line);
+        assert!(has, "{line} in {}", metrics.text());
+    }
+}
+
+#[tokio::test]
+async fn what_happened_is_shown_bucket_by_bucket() {
+    let world = World::quiet().await;
+    let url = json!({"url": "http://127.0.0.1:9999/"});
+    let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
+    // It is 12:00:00, then 12:07:30.
+    world.attempted(&one, true);
+    world.attempted(&other, false);
+    world.wall_ms.fetch_add(450_000, Ordering::SeqCst);
+    world.attempted(&one, false);
+    let quiet = |start: &str| {
+        json!({
+            "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
+            "second_attempts": 0, "second_successes": 0, "latency_ms": null,
+        })
+    };
+    let ends = |path: String| {
+        let world = &world;
+        async move {
+            let series = world.get(&path).await.ok(200);
+            let buckets = series["buckets"].as_array().unwrap();
+            let filled = buckets.iter().filter(|it| it["attempts"] != 0);
+            let counts: Vec<String> = filled
+                .map(|it| format!("{} {} {}", it["start"], it["attempts"], it["failed"]))
+                .collect();
+            (series["bucket"].clone(), buckets.len(), counts.join("; "))
+        }
+    };
+    let all = "/v1/stats/series".to_owned();
+    let tenant = "/v1/tenants/acme/stats/series".to_owned();
+    let first = format!("/v1/tenants/acme/endpoints/{one}/stats/series");
+    let (noon, later) = (
+        "\"2026-11-15T12:00:00.000Z\"",
+        "\"2026-11-15T12:07:00.000Z\"",
+    );
+    let both = format!("{noon} 2 1; {later} 1 1");
+    for path in [&all, &tenant] {
+        assert_eq!(ends(path.clone()).await, (json!("1m"), 60, both.clone()));
+        let day = ends(format!("{path}?window=24h")).await;
+        assert_eq!(day, (json!("15m"), 96, format!("{noon} 3 2")));
+    }
+    let mine = format!("{noon} 1 0; {later} 1 1");
+    assert_eq!(ends(first.clone()).await, (json!("1m"), 60, mine));
+    let day = ends(format!("{first}?window=24h")).await;
+    assert_eq!(day, (json!("1h"), 24, format!("{noon} 2 1")));
+
+    let series = world.get(&format!("{first}?window=1h")).await.ok(200);
+    assert_eq!(series["window"], "1h");
+    let buckets = series["buckets"].as_array().unwrap();
+    assert_eq!(buckets[0], quiet("2026-11-15T11:08:00.000Z"));
+    assert_eq!(
+        buckets[59],
+        json!({
+            "start": "2026-11-15T12:07:00.000Z", "attempts": 1, "succeeded": 0, "failed": 1,
+            "retries": 1, "second_attempts": 1, "second_successes": 0,
+            "latency_ms": {"mean": 12.5, "max": 12.5},
+        })
+    );
+    for wrong in ["5m", "1d", "x"] {
+        let answer = world.get(&format!("{all}?window={wrong}")).await;
+        assert_eq!(answer.problem(422, "invalid"), ["window"], "{wrong}");
+    }
+    let answer = world.get(&format!("{first}?widnow=1h")).await;
+    assert_eq!(answer.problem(422, "invalid"), ["widnow"]);
+    world.tenant(json!({"id": "other"})).await;
+    for path in ["stats", "stats/series"] {
+        let theirs = format!("/v1/tenants/other/endpoints/{one}/{path}");
+        world.get(&theirs).await.problem(404, "not_found");
+    }
+}
+
+/// They name tenants, and `/metrics` needs no key.
+#[tokio::test]
+async fn single_endpoints_are_shown_to_an_admin_only() {
+    let world = World::quiet().await;
+    let url = json!({"url": "http://127.0.0.1:9999/"});
+    let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
+    world.attempted(&one, false);
+    world.attempted(&other, true);
+    let request = http::Request::get("/metrics").body(axum::body::Body::empty());
+    let open = world.request(request.unwrap()).await;
+    assert_eq!(open.status, 200);
+    let key = json!({"name": "theirs"});
+    let key = world.post("/v1/tenants/acme/keys", &key).await;
+    let key = key.ok(201)["key"].as_str().unwrap().to_owned();
+    let theirs = world.get_as("/metrics", &key).await;
+    let strangers = world.get_as("/metrics", "ph_nobody").await;
+    for shown in [&open, &theirs, &strangers] {
+        assert!(shown.text().contains("posthaste_attempts_total"));
+        for private in ["posthaste_endpoint", "acme", &one] {
+            assert!(!shown.text().contains(private), "{private}");
+        }
+    }
+    let shown = world.get("/metrics").await;
+    for line in [
+        format!(
+            "posthaste_endpoint_attempts_total{{tenant=\"acme\",endpoint=\"{one}\",outcome=\"failure\"}} 1"
+        ),
+        "posthaste_endpoint_attempts_total{tenant=\"\",endpoint=\"other\",outcome=\"success\"} 1"
+            .to_owned(),
+        format!("posthaste_endpoint_pending{{tenant=\"acme\",endpoint=\"{one}\"}} 0"),
+    ] {
+        let has = shown.text().lines().any(|it| it == line);
+        assert!(has, "{line} in {}", shown.text());
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_has_not_begun_can_be_scraped() {
+    let world = World::quiet().await;
+    let metrics = world.get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    assert!(
+        metrics
+            .text()
+            .contains("posthaste_breakers{state=\"tripped\"} 0\n")
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_event_is_counted_once() {
+    let world = World::quiet().await;
+    let event = json!({"type": "a.b", "payload": 1, "idempotency_key": "k"});
+    for _ in 0..3 {
+        world.event(&event).await;
+    }
+    let metrics = world.get("/metrics").await;
+    assert!(
+        metrics
+            .text()
+            .contains("posthaste_events_accepted_total 1\n")
+    );
+}
+
+#[tokio::test]
+async fn presets_are_explained() {
+    let world = World::quiet().await;
+    let listed = world.get("/v1/policies").await.ok(200);
+    let presets = listed["data"].as_array().unwrap();
+    assert_eq!(presets.len(), Preset::ALL.len());
+    for (preset, shown) in Preset::ALL.into_iter().zip(presets) {
+        assert_eq!(shown["name"], preset.name());
+        let asked = json!({"preset": preset.name()});
+        let explained = world.post("/v1/policies/preview", &asked).await.ok(200);
+        for field in ["attempts", "gives_up_ms", "words", "policy"] {
+            assert_eq!(shown[field], explained[field], "{field}");
+        }
+        assert_eq!(explained["policy"]["preset"], preset.name());
+        let attempts = explained["attempts"].as_array().unwrap();
+        assert_eq!(attempts.len(), preset.policy().max_attempts as usize);
+        assert_eq!(
+            attempts[0],
+            json!({"number": 1, "earliest_ms": 0, "expected_ms": 0, "latest_ms": 0})
+        );
+    }
+    let changed = json!({"preset": "brisk", "max_attempts": 2});
+    let changed = world.post("/v1/policies/preview", &changed).await.ok(200);
+    assert_eq!(changed["attempts"].as_array().unwrap().len(), 2);
+    assert_eq!(changed["policy"]["preset"], Value::Null);
+    let wrong = json!({"backoff": {"kind": "fixed"}, "max_attempts": 0, "x": 1});
+    let wrong = world.post("/v1/policies/preview", &wrong).await;
+    let fields = wrong.problem(422, "invalid");
+    assert_eq!(fields, ["backoff.interval", "max_attempts", "x"]);
+}
+
+#[tokio::test]
+async fn two_can_look_ahead_at_once() {
+    let world = World::quiet().await;
+    let path = "/v1/policies/simulate";
+    let asked = json!({"pending": 200, "outage": "10m", "capacity": 50});
+    let (one, other) = tokio::join!(world.post(path, &asked), world.post(path, &asked));
+    assert_eq!(one.ok(200), other.ok(200));
+}
+
+#[tokio::test]
+async fn an_outage_can_be_played_through() {
+    let world = World::quiet().await;
+    let path = "/v1/policies/simulate";
+    let asked = json!({"pending": 200, "outage": "10m", "capacity": "50/s", "seed": 7});
+    let report = world.post(path, &asked).await.ok(200);
+    assert_eq!(report["pending"], 200);
+    assert_eq!(report["policy"]["preset"], "recommended");
+    assert_eq!(report["posthaste"]["delivered"], 200);
+    assert_eq!(report["seed"], 7);
+    assert_eq!(report["capacity_per_second"], 50.0);
+    for (wrong, fields) in [
+        (json!({}), &["pending", "outage", "capacity"][..]),
+        (
+            json!({"pending": 100_001, "outage": "31d", "capacity": 0}),
+            &["pending", "outage", "capacity"],
+        ),
+        (
+            json!({
+                "policy": {"preset": "eager"}, "pending": 1, "outage": "1s", "capacity": "fast",
+                "max_in_flight": 0, "rate_limit": {"burst": 0, "x": 1}, "seed": -1, "y": 1,
+            }),
+            &[
+                "policy.preset",
+                "capacity",
+                "max_in_flight",
+                "rate_limit.burst",
+                "rate_limit.x",
+                "seed",
+                "y",
+            ],
+        ),
+    ] {
+        let answer = world.post(path, &wrong).await;
+        assert_eq!(answer.problem(422, "invalid"), fields, "{wrong}");
+    }
+}

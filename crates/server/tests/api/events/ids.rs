@@ -1,0 +1,151 @@
+//! Deliveries found by the text of an id.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::kit::{NOON, World};
+
+const DELIVERIES: &str = "/v1/tenants/acme/deliveries";
+/// Ids share their first six characters for some seventeen minutes.
+const QUARTER_MS: u64 = 15 * 60_000;
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// Two endpoints; three events within a quarter of an hour, and one of the day before and after each.
+struct Town {
+    world: World,
+    endpoints: [String; 2],
+    /// Each with its deliveries, in the order of time.
+    events: Vec<(String, Vec<String>)>,
+}
+
+impl Town {
+    async fn new() -> Town {
+        let world = World::quiet().await;
+        let url = json!({"url": "https://example.com/hooks"});
+        let endpoints = [world.endpoint(url.clone()).await, world.endpoint(url).await];
+        // Where a range of six characters begins.
+        let start = (NOON.0 + 2 * DAY_MS) >> 20 << 20;
+        let times = [0, QUARTER_MS / 2, QUARTER_MS, DAY_MS];
+        let mut events = Vec::new();
+        for at in [start - DAY_MS]
+            .into_iter()
+            .chain(times.map(|it| start + it))
+        {
+            world.wall_ms.store(at, Ordering::Relaxed);
+            let event = json!({"type": "a.b", "payload": {}});
+            let made = world.event(&event).await.ok(202);
+            let text = |value: &Value| value.as_str().expect("text").to_owned();
+            let deliveries = made["deliveries"].as_array().expect("a list");
+            let deliveries = deliveries.iter().map(|it| text(&it["id"])).collect();
+            events.push((text(&made["id"]), deliveries));
+        }
+        Town {
+            world,
+            endpoints,
+            events,
+        }
+    }
+
+    async fn listed(&self, query: &str) -> Vec<String> {
+        let pages = self.world.pages(&format!("{DELIVERIES}?{query}")).await;
+        let id = |it: &Value| it["id"].as_str().expect("an id").to_owned();
+        pages.concat().iter().map(id).collect()
+    }
+
+    /// The deliveries of these events, the newest first.
+    fn of(&self, events: std::ops::Range<usize>) -> Vec<String> {
+        let ids = self.events[events].iter().flat_map(|(_, ids)| ids.clone());
+        let mut ids: Vec<String> = ids.collect();
+        ids.sort_unstable_by(|one, other| other.cmp(one));
+        ids
+    }
+}
+
+#[tokio::test]
+async fn the_beginning_of_an_id_finds_what_begins_so_and_nothing_else() {
+    let town = Town::new().await;
+    let (event, deliveries) = &town.events[2];
+    let one = &deliveries[0];
+    for limit in ["", "&limit=1", "&limit=2"] {
+        // Whole.
+        assert_eq!(
+            town.listed(&format!("id={one}{limit}")).await,
+            [one.as_str()]
+        );
+        assert_eq!(
+            town.listed(&format!("id={event}{limit}")).await,
+            town.of(2..3)
+        );
+        // All but the last character, which is as good.
+        let almost = &one[..one.len() - 1];
+        assert_eq!(
+            town.listed(&format!("id={almost}{limit}")).await,
+            [one.as_str()]
+        );
+        // A quarter of an hour.
+        let beginning = &one["dlv_".len()..][..6];
+        for prefix in ["dlv_", "evt_"] {
+            let query = format!("id={prefix}{beginning}{limit}");
+            assert_eq!(town.listed(&query).await, town.of(1..4), "{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_text_of_an_id_combines_with_everything_else() {
+    let town = Town::new().await;
+    let [first, second] = &town.endpoints;
+    let (_, deliveries) = &town.events[2];
+    let beginning = &deliveries[0][.."dlv_".len() + 6];
+    let to = |endpoint: &str| format!("id={beginning}&endpoint={endpoint}");
+    let of_first = town.listed(&to(first)).await;
+    assert_eq!(of_first.len(), 3);
+    let mut both = [of_first, town.listed(&to(second)).await].concat();
+    both.sort_unstable_by(|one, other| other.cmp(one));
+    assert_eq!(both, town.of(1..4));
+    assert_eq!(town.listed(&format!("id={first}")).await.len(), 5);
+    let neither = format!("id={first}&endpoint={second}");
+    assert!(town.listed(&neither).await.is_empty());
+    for (status, found) in [("pending", 1), ("failed", 0)] {
+        let query = format!("id={}&status={status}", deliveries[0]);
+        assert_eq!(town.listed(&query).await.len(), found, "{status}");
+    }
+    let other = &town.events[0].0;
+    let query = format!("id={beginning}&event={other}");
+    assert!(town.listed(&query).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_no_id_or_names_too_much_is_told() {
+    let town = Town::new().await;
+    for id in ["dlv_01j", "key_01jd2k", "hello", "ep_01jd2k"] {
+        let answer = town.world.get(&format!("{DELIVERIES}?id={id}")).await;
+        assert_eq!(answer.problem(422, "invalid"), ["id"], "{id}");
+    }
+    for _ in 0..50 {
+        let event = json!({"type": "a.b", "payload": {}});
+        town.world.event(&event).await.ok(202);
+    }
+    let (event, _) = &town.events[4];
+    let beginning = &event[.."evt_".len() + 6];
+    let answer = town
+        .world
+        .get(&format!("{DELIVERIES}?id={beginning}"))
+        .await;
+    assert_eq!(answer.problem(422, "invalid"), ["id"]);
+    assert!(answer.text().contains("more than 50"), "{}", answer.text());
+    // Somebody else's are not found, whole or not.
+    town.world.tenant(json!({"id": "other"})).await;
+    let (event, deliveries) = &town.events[2];
+    for id in [
+        event.as_str(),
+        &deliveries[0],
+        &deliveries[0][..12],
+        &town.endpoints[0],
+    ] {
+        let path = format!("/v1/tenants/other/deliveries?id={id}");
+        let answer = town.world.get(&path).await.ok(200);
+        assert_eq!(answer["data"], json!([]), "{id}");
+    }
+}

@@ -1,0 +1,298 @@
+use std::sync::atomic::Ordering;
+
+use posthaste_store::StoreError;
+use serde_json::json;
+
+use super::kit::World;
+
+const EVENTS: &str = "/v1/tenants/acme/events";
+const BATCH: &str = "/v1/tenants/acme/events/batch";
+
+#[tokio::test]
+async fn every_mistake_is_told_with_its_field() {
+    let world = World::quiet().await;
+    let long = "x".repeat(256);
+    let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
+    for (body, fields) in [
+        ("{}".to_owned(), &["payload", "type"][..]),
+        (r#"{"type":"a"}"#.to_owned(), &["payload"]),
+        (r#"{"type":7,"payload":1}"#.to_owned(), &["type"]),
+        (r#"{"type":null,"payload":1}"#.to_owned(), &["type"]),
+        (r#"{"type":"a b","payload":1}"#.to_owned(), &["type"]),
+        (
+            r#"{"type":"a","payload":1,"x":1,"y":{}}"#.to_owned(),
+            &["x", "y"],
+        ),
+        (
+            r#"{"type":"a","payload":1,"body_base64":"aGk="}"#.to_owned(),
+            &["body_base64"],
+        ),
+        (
+            r#"{"type":"a","body_base64":"a*"}"#.to_owned(),
+            &["body_base64"],
+        ),
+        (
+            r#"{"type":"a","body_base64":7}"#.to_owned(),
+            &["body_base64"],
+        ),
+        (
+            r#"{"type":"a","payload":1,"content_type":"text/csv"}"#.to_owned(),
+            &["content_type"],
+        ),
+        (
+            r#"{"type":"a","body_base64":"","content_type":"text/csv\r\nX: y"}"#.to_owned(),
+            &["content_type"],
+        ),
+        (
+            r#"{"type":"a","body_base64":"","content_type":"csv"}"#.to_owned(),
+            &["content_type"],
+        ),
+        (
+            r#"{"type":"","payload":1,"idempotency_key":"","deliver_at":"soon","ordering_key":5}"#
+                .to_owned(),
+            &["type", "idempotency_key", "deliver_at", "ordering_key"],
+        ),
+        (
+            format!(r#"{{"type":"a","payload":1,"idempotency_key":"{long}"}}"#),
+            &["idempotency_key"],
+        ),
+        (
+            r#"{"type":"a","payload":1,"ordering_key":"a\nb"}"#.to_owned(),
+            &["ordering_key"],
+        ),
+        (format!(r#"{{"type":"a","payload":{deep}}}"#), &["payload"]),
+        ("[]".to_owned(), &[""]),
+        ("null".to_owned(), &[""]),
+    ] {
+        let answer = world.send(EVENTS, &body, &[]).await;
+        assert_eq!(answer.problem(422, "invalid"), fields, "{body}");
+        let batch = format!(r#"{{"events":[{{"type":"a","payload":1}},{body}]}}"#);
+        let answer = world.send(BATCH, &batch, &[]).await;
+        let placed: Vec<String> = fields
+            .iter()
+            .map(|field| {
+                format!("events[1].{field}")
+                    .trim_end_matches('.')
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(answer.problem(422, "invalid"), placed, "{batch}");
+    }
+    assert_eq!(world.pages(EVENTS).await.concat().len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_refused() {
+    let world = World::quiet().await;
+    for body in [
+        "",
+        "{",
+        r#"{"type":"a","payload":1"#,
+        r#"{"type":"a","payload":}"#,
+        r#"{"type":"a","payload":01}"#,
+        r#"{"type":"a","payload":1} x"#,
+        r#"{"type":"a","payload":1,}"#,
+        r#"{"type":"a","type":"b","payload":1}"#,
+        r#"{"type":"a","payload":1,"payload":1}"#,
+        "{\"type\":\"a\",\"payload\":\"\u{1}\"}",
+        "nul",
+        "[1",
+    ] {
+        let answer = world.send(EVENTS, body, &[]).await;
+        answer.problem(400, "malformed_json");
+        let answer = world.send(BATCH, &format!("[{body}"), &[]).await;
+        answer.problem(400, "malformed_json");
+    }
+    let twice = r#"{"events":[],"events":[]}"#;
+    let answer = world.send(BATCH, twice, &[]).await;
+    answer.problem(400, "malformed_json");
+    let typed = [("content-type", "text/plain")];
+    let answer = world.send(EVENTS, "{}", &typed).await;
+    answer.problem(415, "unsupported_media_type");
+}
+
+#[tokio::test]
+async fn a_bottomless_body_is_refused_without_falling() {
+    let world = World::quiet().await;
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let deep = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
+        for body in [
+            format!(r#"{{"type":"a","payload":{deep}}}"#),
+            format!(r#"{{"type":"a","payload":1,"x":{deep}}}"#),
+            deep.clone(),
+        ] {
+            for path in [EVENTS, BATCH] {
+                let answer = world.send(path, &body, &[]).await;
+                assert!([400, 422].contains(&answer.status.as_u16()), "{answer:?}");
+            }
+        }
+    }
+    // Brackets within a text are no nesting.
+    let text = "[".repeat(1_000);
+    let event = json!({"type": "a", "payload": {"text": text}});
+    world.event(&event).await.ok(202);
+}
+
+#[tokio::test]
+async fn limits_are_named() {
+    let world = World::quiet().await;
+    let large = "x".repeat(1 << 20);
+    let event = json!({"type": "a", "payload": large});
+    world.event(&event).await.problem(413, "too_large");
+
+    let limits = json!({"payload_bytes": 10, "events_per_second": 3});
+    world.tenant(json!({"id": "small", "limits": limits})).await;
+    let path = "/v1/tenants/small/events";
+    let fits = json!({"type": "a", "payload": "12345678"});
+    world.post(path, &fits).await.ok(202);
+    for large in [
+        json!({"type": "a", "payload": "123456789"}),
+        json!({"type": "a", "body_base64": "AAAAAAAAAAAAAAA="}),
+    ] {
+        let answer = world.post(path, &large).await;
+        answer.problem(413, "quota_exceeded");
+        assert!(answer.text().contains("payload_bytes"), "{}", answer.text());
+    }
+    world.post(path, &fits).await.ok(202);
+    world.post(path, &fits).await.ok(202);
+    let answer = world.post(path, &fits).await;
+    answer.problem(429, "quota_exceeded");
+    assert_eq!(answer.json()["limit"], "events_per_second");
+    assert_eq!(answer.headers["retry-after"], "1");
+    // What is found again costs nothing, even now; and waiting does not make room for more than ever fits.
+    let keyed = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
+    world
+        .post(path, &keyed)
+        .await
+        .problem(429, "quota_exceeded");
+    world.wall_ms.fetch_add(334, Ordering::SeqCst);
+    world.post(path, &keyed).await.ok(202);
+    world.post(path, &fits).await.problem(429, "quota_exceeded");
+    world.post(path, &keyed).await.ok(200);
+    let four = json!({"events": [fits, fits, fits, fits]});
+    world.wall_ms.fetch_add(2_000, Ordering::SeqCst);
+    let answer = world.post(&format!("{path}/batch"), &four).await;
+    answer.problem(403, "quota_exceeded");
+    assert_eq!(answer.json()["limit"], "events_per_second");
+    assert!(answer.text().contains("fewer events"), "{}", answer.text());
+    assert!(!answer.headers.contains_key("retry-after"));
+    let three = json!({"events": [fits, fits, fits]});
+    world.post(&format!("{path}/batch"), &three).await.ok(202);
+    let shut = json!({"limits": {"events_per_second": 0}});
+    world.patch("/v1/tenants/small", &shut).await.ok(200);
+    world.post(path, &fits).await.problem(403, "quota_exceeded");
+}
+
+/// Of a list that is refused it is not known how many were new: fewer may fit.
+#[tokio::test]
+async fn what_was_refused_with_others_is_tried_alone() {
+    let world = World::quiet().await;
+    let limits = json!({"events_per_second": 3});
+    world.tenant(json!({"id": "small", "limits": limits})).await;
+    let path = "/v1/tenants/small/events";
+    let keyless = json!({"type": "a", "payload": 1});
+    let keyed = |key: &str| json!({"type": "a", "payload": 1, "idempotency_key": key});
+    world.post(path, &keyless).await.ok(202);
+    let three = json!({"events": [keyless, keyed("a"), keyed("b")]});
+    let answer = world.post(&format!("{path}/batch"), &three).await;
+    answer.problem(429, "quota_exceeded");
+    world.post(path, &keyless).await.ok(202);
+    world.post(path, &keyless).await.ok(202);
+    world
+        .post(path, &keyless)
+        .await
+        .problem(429, "quota_exceeded");
+}
+
+#[tokio::test]
+async fn a_month_has_only_so_many_events() {
+    let world = World::quiet().await;
+    let path = "/v1/tenants/small/events";
+    let event = json!({"type": "a", "payload": 1});
+    world.tenant(json!({"id": "small"})).await;
+    world.post(path, &event).await.ok(202);
+    // What was sent before there was a limit counts, too.
+    let plan = json!({"limits": {"events_per_month": 4}});
+    world.patch("/v1/tenants/small", &plan).await.ok(200);
+    let again = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
+    world.post(path, &again).await.ok(202);
+    world.post(path, &again).await.ok(200);
+    let batch = json!({"events": [event, event, event]});
+    let batch_path = format!("{path}/batch");
+    let refused = world.post(&batch_path, &batch).await;
+    refused.problem(429, "quota_exceeded");
+    // Neither a repetition nor what was refused has spent anything.
+    world.post(path, &event).await.ok(202);
+    world.post(path, &event).await.ok(202);
+    let refused = world.post(path, &event).await;
+    refused.problem(429, "quota_exceeded");
+    assert_eq!(refused.json()["limit"], "events_per_month");
+    // A greater limit holds at once, though it was refused before.
+    let plan = json!({"limits": {"events_per_month": 5}});
+    world.patch("/v1/tenants/small", &plan).await.ok(200);
+    world.post(path, &event).await.ok(202);
+    let refused = world.post(path, &event).await;
+    refused.problem(429, "quota_exceeded");
+    // From the noon of the 15th to the end of November.
+    let wait_secs = (15 * 24 + 12) * 3_600;
+    assert_eq!(refused.headers["retry-after"], wait_secs.to_string());
+    world.wall_ms.fetch_add(wait_secs * 1_000, Ordering::SeqCst);
+    world.post(path, &event).await.ok(202);
+}
+
+#[tokio::test]
+async fn strangers_see_nothing() {
+    let world = World::quiet().await;
+    world.tenant(json!({"id": "other"})).await;
+    let key = json!({"name": "x"});
+    let key = world.post("/v1/tenants/other/keys", &key).await;
+    let key = key.ok(201)["key"].as_str().unwrap().to_owned();
+    let event = world.event(&json!({"type": "a", "payload": 1})).await;
+    let event = event.ok(202)["id"].as_str().unwrap().to_owned();
+    for path in [
+        EVENTS.to_owned(),
+        format!("{EVENTS}/{event}"),
+        "/v1/tenants/acme/deliveries".to_owned(),
+        "/v1/tenants/acme/dead-letters".to_owned(),
+        "/v1/tenants/acme/replays".to_owned(),
+        "/v1/tenants/acme/stats".to_owned(),
+    ] {
+        let answer = world.get_as(&path, &key).await;
+        answer.problem(404, "not_found");
+        let answer = world.get_as(&path, "ph_nobody").await;
+        answer.problem(401, "unauthorized");
+        let answer = world.get_as(&path.replace("acme", "nobody"), &key).await;
+        answer.problem(404, "not_found");
+    }
+    let elsewhere = format!("/v1/tenants/other/events/{event}");
+    let answer = world.get_as(&elsewhere, &key).await;
+    answer.problem(404, "not_found");
+    world
+        .get_as("/v1/stats", &key)
+        .await
+        .problem(403, "forbidden");
+    for nothing in ["evt_x", "dlv_01jd2kq8z3w5x7y9a1b2c3d4e5"] {
+        let answer = world.get(&format!("{EVENTS}/{nothing}")).await;
+        answer.problem(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_write_accepts_nothing() {
+    let world = World::quiet().await;
+    let event = json!({"type": "a", "payload": 1});
+    for (error, status, code) in [
+        (StoreError::Full, 507, "disk_full"),
+        (StoreError::Overloaded, 503, "overloaded"),
+        (StoreError::Unavailable("x".to_owned()), 503, "unavailable"),
+    ] {
+        world.store.fail_writes(Some(error));
+        world.event(&event).await.problem(status, code);
+        let answer = world.post(BATCH, &json!([event])).await;
+        answer.problem(status, code);
+        assert!(answer.headers.contains_key("retry-after"));
+    }
+    world.store.fail_writes(None);
+    world.event(&event).await.ok(202);
+    assert_eq!(world.pages(EVENTS).await.concat().len(), 1);
+}

@@ -1,0 +1,20 @@
+//! Tests that call the server's router, configuration and pages in the test process, without the built program.
+//!
+//! They are one test program, and so are those in `program`: each test program links the whole server, which takes seconds.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the server as its callers do"
+)]
+
+mod anything;
+mod config;
+mod dashboard;
+mod directory;
+mod events;
+mod isolation;
+mod tidy;
+
+#[path = "../program/serve/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
+mod support;

@@ -1,0 +1,231 @@
+//! The way from one node to the database fails: cut in the middle of whatever passes, swallowed, refused. That node
+//! says so and comes back by itself; the others go on.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{Answer, Api, Direction, PATIENCE, Receiver, Reply, Wire};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::kit::{Fault, Fleet, Load, SHORT_LEASE, TENANT, Verdict, ended, until};
+
+const BOUNDS: Verdict = Verdict {
+    max_attempts: 1,
+    max_in_flight: 4,
+    per_second: 500,
+    burst: 500,
+};
+/// How far what is said is let through before it is cut.
+const POSITIONS: [usize; 12] = [0, 1, 4, 17, 60, 150, 290, 450, 700, 1_000, 1_400, 2_000];
+/// How often they are gone through, at most, each time so much farther.
+const ROUNDS: usize = 8;
+const FARTHER: usize = 29;
+/// A caller is answered within this, whatever became of the database.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(5);
+
+fn fields() -> Value {
+    json!({
+        "max_in_flight": BOUNDS.max_in_flight,
+        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+    })
+}
+
+/// Two nodes, the second of which reaches the database over a wire.
+async fn wired() -> (Fleet, Wire) {
+    let mut fleet = Fleet::new(SHORT_LEASE);
+    fleet.join();
+    let wire = Wire::to(fleet.database.address());
+    let url = fleet.database.url_through(&wire);
+    fleet.join_by(&url, "all");
+    fleet.balanced().await;
+    (fleet, wire)
+}
+
+/// An event with this key, answered with an event or a request to come back.
+async fn try_event(api: &mut Api, key: &str) -> Option<Reply> {
+    let body = json!({"type": "t.0", "payload": key, "idempotency_key": key}).to_string();
+    let path = format!("/v1/tenants/{TENANT}/events");
+    let began = Instant::now();
+    let reply = api.try_call("POST", &path, Some(body.as_bytes())).await;
+    let took = began.elapsed();
+    assert!(took < ANSWERED_WITHIN, "answered after {took:?}: {reply:?}");
+    let reply = reply.expect("it answers");
+    match reply.status {
+        200 | 202 => Some(reply),
+        status => {
+            assert_eq!(status, 503, "{}", reply.body);
+            assert!(reply.retry_after.is_some(), "{}", reply.body);
+            None
+        }
+    }
+}
+
+/// The same, until it is accepted.
+async fn event(api: &mut Api, key: &str) -> Reply {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(reply) = try_event(api, key).await {
+            return reply;
+        }
+        assert!(Instant::now() < deadline, "{key} is never accepted");
+        sleep(PAUSE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_or_its_answer_that_is_cut_makes_one_event_or_none() {
+    let (fleet, wire) = wired().await;
+    let receiver = Receiver::healthy().await;
+    fleet.endpoints(&receiver, &[0, 1], &fields()).await;
+    let mut api = fleet.api(1);
+    event(&mut api, "warm").await;
+    let mut keys = 1;
+    let mut refused = [0; 2];
+    // Refused, and on disk all the same.
+    let mut ambiguous = 0;
+    // Where a commit's answer lies depends on what else the node asks meanwhile: if none was cut, once more.
+    for round in 0..ROUNDS * 2 {
+        let (way, direction) =
+            [(0, Direction::ToDatabase), (1, Direction::FromDatabase)][round % 2];
+        if round >= 2 && ambiguous > 0 {
+            break;
+        }
+        for bytes in POSITIONS.map(|bytes| bytes + round / 2 * FARTHER) {
+            let key = format!("key-{keys}");
+            wire.cut_after(direction, bytes);
+            let first = try_event(&mut api, &key).await;
+            // Whoever beats next cuts it, if the event did not.
+            wire.until_cut().await;
+            let again = event(&mut api, &key).await;
+            keys += 1;
+            match first {
+                Some(first) => {
+                    assert_eq!(again.status, 200, "{way} {bytes}");
+                    assert_eq!(again.body["id"], first.body["id"], "{way} {bytes}");
+                }
+                None => {
+                    refused[way] += 1;
+                    ambiguous += usize::from(again.status == 200);
+                }
+            }
+        }
+    }
+    println!("refused {refused:?}, of which {ambiguous} were on disk");
+    assert!(refused.iter().all(|count| *count > 0), "{refused:?}");
+    assert!(ambiguous > 0, "no answer of a commit was cut: {refused:?}");
+    let events = fleet
+        .database
+        .number("SELECT count(*) FROM events WHERE idempotency_key IS NOT NULL");
+    assert_eq!(usize::try_from(events), Ok(keys));
+    let all = async || {
+        let arrived: BTreeSet<String> = receiver.ledger().iter().map(|it| it.event()).collect();
+        arrived.len() == keys
+    };
+    until("every event to arrive", all).await;
+    fleet.nothing_panicked();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_greeting_that_is_cut_is_tried_again() {
+    let (fleet, wire) = wired().await;
+    let receiver = Receiver::healthy().await;
+    fleet.endpoints(&receiver, &[0, 1], &fields()).await;
+    let mut api = fleet.api(1);
+    event(&mut api, "warm").await;
+    for (number, bytes) in [1, 9, 40, 150, 330, 600].into_iter().enumerate() {
+        for direction in [Direction::FromDatabase, Direction::ToDatabase] {
+            wire.refuse();
+            wire.cut();
+            until("all connections to be gone", async || {
+                wire.connections() == 0
+            })
+            .await;
+            wire.cut_after(direction, bytes);
+            wire.admit();
+            wire.until_cut().await;
+            event(&mut api, &format!("key-{number}-{direction:?}")).await;
+        }
+    }
+    receiver.arrivals(13).await;
+    fleet.nothing_panicked();
+}
+
+/// How the way to the database is lost for longer than the lease.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// Connections stay open, and nothing passes.
+    Swallowed,
+    /// Connections end, and new ones are refused.
+    Refused,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_in_a_black_hole_says_so_and_comes_back() {
+    comes_back_after(Loss::Swallowed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_refused_says_so_and_comes_back() {
+    comes_back_after(Loss::Refused).await;
+}
+
+async fn comes_back_after(loss: Loss) {
+    let (fleet, wire) = wired().await;
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
+    let endpoints = fleet.endpoints(&receiver, &[0, 1], &fields()).await;
+    let load = Load::start(endpoints.len(), fleet.addresses(&[0, 1]));
+    load.more(60).await;
+    let pid = fleet.nodes[1].pid();
+    let number = fleet.number(1);
+    let lost_at = Instant::now();
+    match loss {
+        Loss::Swallowed => wire.hold(),
+        Loss::Refused => {
+            wire.refuse();
+            wire.cut();
+        }
+    }
+    load.ask(fleet.addresses(&[0]));
+    let mut api = fleet.api(1);
+    assert!(try_event(&mut api, "meanwhile").await.is_none(), "{loss:?}");
+    // The other one takes over, and goes on.
+    fleet.shared_by(1).await;
+    let fault = Fault::note(&fleet, Some(1), lost_at);
+    let taken_at = Instant::now();
+    load.more(60).await;
+    assert!(try_event(&mut api, "meanwhile").await.is_none(), "{loss:?}");
+    let late = receiver.ledger().into_iter().find(|arrival| {
+        let left_at = arrival.left_at.unwrap_or_else(Instant::now);
+        arrival.sender == Some(pid) && left_at > taken_at
+    });
+    assert!(late.is_none(), "{loss:?}: the old owner still sends");
+
+    match loss {
+        Loss::Swallowed => wire.release(),
+        Loss::Refused => wire.admit(),
+    }
+    let back_at = Instant::now();
+    fleet.shared_by(2).await;
+    assert_ne!(fleet.number(1), number, "{loss:?}: it is a new member");
+    load.ask(fleet.addresses(&[0, 1]));
+    load.more(60).await;
+    let known = event(&mut api, "meanwhile").await;
+    let mut harvest = load.finish().await;
+    let id = known.body["id"].as_str().expect("an id").to_owned();
+    harvest.events.insert(usize::MAX, (id, 0));
+    for node in [0, 1] {
+        let ends = ended(&mut fleet.api(node), &harvest).await;
+        assert_eq!(ends["succeeded"], harvest.events.len());
+    }
+    let again = BOUNDS.judge(&receiver, &harvest, &[fault]);
+    let sends =
+        |arrival: &posthaste_testbed::Arrival| arrival.sender == Some(pid) && arrival.at > back_at;
+    assert!(receiver.ledger().iter().any(sends), "{loss:?}: it sends");
+    println!(
+        "{loss:?}: away {:?}, {again} came again",
+        taken_at - lost_at
+    );
+    fleet.nothing_panicked();
+}

@@ -1,0 +1,93 @@
+//! A node is frozen past its lease, and wakes up without knowing it. Its endpoints are another's by then: it sends
+//! nothing for them, writes nothing, and comes back as a new member.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{Answer, Arrival, Receiver};
+use serde_json::json;
+
+use super::kit::{Fault, Fleet, Load, SHORT_LEASE, Verdict, ended, until};
+
+const BOUNDS: Verdict = Verdict {
+    max_attempts: 1,
+    max_in_flight: 4,
+    per_second: 500,
+    burst: 500,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_slept_past_its_lease_owns_nothing() {
+    let fleet = Fleet::of(3, SHORT_LEASE).await;
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(30))).await;
+    let fields = json!({
+        "max_in_flight": BOUNDS.max_in_flight,
+        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+    });
+    let endpoints = fleet.endpoints(&receiver, &[0, 1, 2], &fields).await;
+    let sleeper = 1;
+    let pid = fleet.nodes[sleeper].pid();
+    let number = fleet.number(sleeper).expect("it is a member");
+    let load = Load::start(endpoints.len(), fleet.addresses(&[0, 1, 2]));
+    load.more(100).await;
+    // While it sends.
+    let sends = |arrival: &Arrival| arrival.sender == Some(pid) && arrival.left_at.is_none();
+    receiver.until(|ledger| ledger.iter().any(sends)).await;
+    let frozen_at = Instant::now();
+    fleet.nodes[sleeper].freeze();
+    load.ask(fleet.addresses(&[0, 2]));
+    // Others take over, and send.
+    fleet.shared_by(2).await;
+    let fault = Fault::note(&fleet, Some(sleeper), frozen_at);
+    load.more(100).await;
+    let attempts_written = attempts_of(&fleet);
+
+    fleet.nodes[sleeper].wake();
+    let woken_at = Instant::now();
+    let came_back = async || fleet.number(sleeper).is_some_and(|now| now != number);
+    until("the sleeper to come back under a new number", came_back).await;
+    load.ask(fleet.addresses(&[0, 1, 2]));
+    fleet.shared_by(3).await;
+    let shared_at = Instant::now();
+    load.more(100).await;
+    let harvest = load.finish().await;
+
+    for node in [0, 1, 2] {
+        let ends = ended(&mut fleet.api(node), &harvest).await;
+        assert_eq!(ends["succeeded"], harvest.events.len());
+    }
+    BOUNDS.judge(&receiver, &harvest, &[fault]);
+    // Nothing that was known before was written anew.
+    let now_written = attempts_of(&fleet);
+    let rewritten: Vec<_> = attempts_written
+        .iter()
+        .filter(|(delivery, last)| now_written.get(*delivery) != Some(last))
+        .collect();
+    assert!(rewritten.is_empty(), "{rewritten:?}");
+    let ledger = receiver.ledger();
+    let sent_after = ledger
+        .iter()
+        .filter(|arrival| arrival.sender == Some(pid) && arrival.at > woken_at)
+        .count();
+    assert!(
+        sent_after > 0,
+        "it never sent again, {:?}",
+        woken_at.elapsed()
+    );
+    println!("back in its share after {:?}", shared_at - woken_at);
+    fleet.nothing_panicked();
+}
+
+/// How each delivery that has ended did so, as the database has it.
+fn attempts_of(fleet: &Fleet) -> BTreeMap<String, String> {
+    let rows = fleet
+        .database
+        .query("SELECT id, concat_ws(' ', status, attempts, ended_at, last) FROM ended");
+    rows.into_iter()
+        .map(|row| {
+            let mut values = row.into_iter().map(Option::unwrap_or_default);
+            let id = values.next().expect("an id");
+            (id, values.next().expect("an end"))
+        })
+        .collect()
+}

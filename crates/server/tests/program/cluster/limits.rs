@@ -1,0 +1,185 @@
+//! An endpoint's limits hold while it is handed from one node to the next: its rate, its window, its breaker, and
+//! what it asked for with Retry-After. A hand-over is no reason for a burst.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{Answer, Arrival, Receiver, judge};
+use serde_json::{Value, json};
+
+use super::kit::{Fault, Fleet, PATIENT_LEASE, SHORT_LEASE, TENANT, all_ended, explained, until};
+
+const PER_SECOND: usize = 20;
+/// Much more than a busy machine makes of the rate, so that a burst cannot be mistaken for it.
+const BURST: usize = 60;
+/// What the receiver may read late, and so together with what came after it: a tenth of a second.
+const READ_LATE: usize = PER_SECOND / 10;
+const PACED: usize = 150;
+const WINDOW: usize = 3;
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// What the breaker waits before it asks, at least: chance takes up to a fifth.
+const TRIPPED_FOR: Duration = Duration::from_millis(3_200);
+
+/// How the owner goes.
+#[derive(Clone, Copy, Debug)]
+enum Parting {
+    Leaves,
+    Dies,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_hold_when_the_owner_leaves() {
+    limits_hold(Parting::Leaves).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_hold_when_the_owner_dies() {
+    limits_hold(Parting::Dies).await;
+}
+
+/// How the receiver behaves. Whatever comes first to `/asks` is asked to come back later.
+fn behaviour(asked: &AtomicBool, arrival: &Arrival) -> Answer {
+    match arrival.path.as_str() {
+        "/asks" if !asked.swap(true, Ordering::SeqCst) => {
+            let mut answer = Answer::status(503);
+            answer.headers = vec![("retry-after", RETRY_AFTER.as_secs().to_string())];
+            answer
+        }
+        "/fails" => Answer::status(500),
+        "/narrow" => Answer::status(200).after(Duration::from_millis(120)),
+        _ => Answer::status(200),
+    }
+}
+
+async fn limits_hold(parting: Parting) {
+    let lease = match parting {
+        Parting::Leaves => PATIENT_LEASE,
+        Parting::Dies => SHORT_LEASE,
+    };
+    let mut fleet = Fleet::new(lease);
+    fleet.set("breaker.consecutive_failures=4");
+    fleet.set("breaker.first_wait=4s");
+    let owner = fleet.join();
+    let heir = fleet.join();
+    fleet.balanced().await;
+    let asked = AtomicBool::new(false);
+    let receiver = Receiver::start(move |arrival| behaviour(&asked, arrival)).await;
+    let mut api = fleet.api(heir);
+    api.tenant(TENANT).await;
+    let retries = json!({"backoff": {"kind": "fixed", "interval": "20ms"},
+                         "jitter": {"kind": "none"}, "max_attempts": 50});
+    let wide = json!({"per_second": 1_000, "burst": 1_000});
+    for (name, fields) in [
+        (
+            "paced",
+            json!({"rate_limit": {"per_second": PER_SECOND, "burst": BURST}}),
+        ),
+        (
+            "narrow",
+            json!({"max_in_flight": WINDOW, "rate_limit": wide}),
+        ),
+        (
+            "asks",
+            json!({"max_in_flight": 1, "rate_limit": wide, "retry_policy": retries}),
+        ),
+        (
+            "fails",
+            json!({"max_in_flight": 1, "rate_limit": wide, "retry_policy": retries}),
+        ),
+    ] {
+        let mut fields: Value = fields;
+        fields["url"] = json!(receiver.url_of(name));
+        fields["event_types"] = json!([name]);
+        fleet.endpoint_of(owner, &fields).await;
+    }
+    for (name, count) in [("asks", 3), ("fails", 8), ("narrow", 60), ("paced", PACED)] {
+        let events: Vec<Value> = (0..count)
+            .map(|number| json!({"type": name, "payload": number}))
+            .collect();
+        let path = format!("/v1/tenants/{TENANT}/events/batch");
+        api.post(&path, json!({ "events": events }))
+            .await
+            .expect(202);
+    }
+    // Both are known to the disk before the owner goes.
+    let known = async || {
+        let tripped = fleet
+            .database
+            .number("SELECT count(*) FROM healths WHERE tripped");
+        let asked = fleet
+            .database
+            .number("SELECT count(*) FROM waiting WHERE type = 'asks' AND attempts = 1");
+        (tripped, asked) == (1, 1)
+    };
+    until("the breaker to trip", known).await;
+    let tripped_at = last(&receiver, "fails");
+    let asked_at = last(&receiver, "asks");
+    let paced =
+        |ledger: &[Arrival]| ledger.iter().filter(|it| it.path == "/paced").count() > BURST + 5;
+    receiver.until(paced).await;
+
+    let parts_at = Instant::now();
+    let mut faults = Vec::new();
+    match parting {
+        Parting::Leaves => assert!(fleet.nodes[owner].stop().success()),
+        Parting::Dies => {
+            fleet.nodes[owner].kill();
+            faults.push(Fault::note(&fleet, Some(owner), parts_at));
+        }
+    }
+    let pid = fleet.nodes[owner].pid();
+    let heir_sends = |ledger: &[Arrival]| ledger.iter().any(|it| it.sender != Some(pid));
+    receiver.until(heir_sends).await;
+    println!("{parting:?}: handed over after {:?}", parts_at.elapsed());
+
+    // It stays shut as long as it would have, and is then asked by one at a time.
+    let after_trip = |ledger: &[Arrival]| next(ledger, "fails", tripped_at).is_some();
+    let ledger = receiver.until(after_trip).await;
+    let probed_at = next(&ledger, "fails", tripped_at).expect("it was awaited");
+    let stayed = probed_at - tripped_at;
+    assert!(
+        stayed >= TRIPPED_FOR,
+        "{parting:?}: probed after {stayed:?}"
+    );
+    let asked = AtomicBool::new(true);
+    receiver.behave(move |arrival| match arrival.path.as_str() {
+        "/fails" => Answer::status(200),
+        _ => behaviour(&asked, arrival),
+    });
+    let asked = |ledger: &[Arrival]| next(ledger, "asks", asked_at).is_some();
+    let ledger = receiver.until(asked).await;
+    let quiet = next(&ledger, "asks", asked_at).expect("it was awaited") - asked_at;
+    assert!(
+        quiet >= RETRY_AFTER,
+        "{parting:?}: asked for {RETRY_AFTER:?}, left alone for {quiet:?}"
+    );
+
+    let ends = all_ended(&mut api, 71 + PACED).await;
+    assert_eq!(ends["succeeded"], 71 + PACED, "{ends:?}");
+    let narrow = receiver.ledger_of("narrow");
+    judge::in_flight_within(&narrow, WINDOW).expect("a window is a window");
+    let paced = receiver.ledger_of("paced");
+    judge::rate_within(&paced, PER_SECOND + READ_LATE, BURST).expect("a rate is a rate");
+    // The burst was spent at the beginning, and nothing was saved since.
+    let later: Vec<Arrival> = paced.into_iter().filter(|it| it.at > parts_at).collect();
+    let most = judge::most_in_a_second(&later);
+    assert!(
+        most < PER_SECOND + BURST / 2,
+        "{parting:?}: a burst of {most}"
+    );
+    let again = explained(&receiver.ledger(), &faults).expect("nothing twice but for the fault");
+    println!("{parting:?}: {most} in the busiest second, {again} came again");
+    fleet.nothing_panicked();
+}
+
+/// When the last one came to this endpoint.
+fn last(receiver: &Receiver, endpoint: &str) -> Instant {
+    let ledger = receiver.ledger_of(endpoint);
+    ledger.last().expect("something came").at
+}
+
+/// When the next one came to this endpoint after that moment.
+fn next(ledger: &[Arrival], endpoint: &str, after: Instant) -> Option<Instant> {
+    let here = |it: &&Arrival| it.path.trim_start_matches('/') == endpoint && it.at > after;
+    ledger.iter().find(here).map(|it| it.at)
+}

@@ -1,0 +1,43 @@
+//! Three nodes and no fault: nothing comes twice, and each endpoint hears from one node.
+
+use std::collections::BTreeSet;
+
+use posthaste_testbed::Receiver;
+use serde_json::json;
+
+use super::kit::{Fleet, Load, PATIENT_LEASE, Verdict, ended};
+
+const BOUNDS: Verdict = Verdict {
+    max_attempts: 1,
+    max_in_flight: 4,
+    per_second: 500,
+    burst: 500,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_share_the_work_and_nothing_comes_twice() {
+    let fleet = Fleet::of(3, PATIENT_LEASE).await;
+    let receiver = Receiver::healthy().await;
+    let fields = json!({
+        "max_in_flight": BOUNDS.max_in_flight,
+        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+    });
+    let endpoints = fleet.endpoints(&receiver, &[0, 1, 2], &fields).await;
+    let load = Load::start(endpoints.len(), fleet.addresses(&[0, 1, 2]));
+    load.more(500).await;
+    let harvest = load.finish().await;
+    assert_eq!(harvest.refused, []);
+    assert_eq!(harvest.unanswered, []);
+    for node in [0, 1, 2] {
+        let ends = ended(&mut fleet.api(node), &harvest).await;
+        assert_eq!(ends["succeeded"], harvest.events.len());
+    }
+    assert_eq!(BOUNDS.judge(&receiver, &harvest, &[]), 0);
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        let ledger = receiver.ledger_of(&number.to_string());
+        let senders: BTreeSet<_> = ledger.iter().map(|arrival| arrival.sender).collect();
+        let owner = fleet.owner(endpoint).map(|node| fleet.nodes[node].pid());
+        assert_eq!(senders, BTreeSet::from([owner]), "{endpoint}");
+    }
+    fleet.nothing_panicked();
+}

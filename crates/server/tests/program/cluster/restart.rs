@@ -1,0 +1,144 @@
+//! The database is stopped and started under load. Events are refused meanwhile, with word when to come back,
+//! deliveries pause, and everything resumes by itself.
+
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{Answer, Database, PrivatePostgres, Receiver, Stop};
+use serde_json::json;
+
+use super::kit::{Fault, Fleet, Load, PATIENT_LEASE, SHORT_LEASE, TENANT, Verdict, ended, until};
+
+const BOUNDS: Verdict = Verdict {
+    max_attempts: 1,
+    max_in_flight: 4,
+    per_second: 500,
+    burst: 500,
+};
+
+/// Restarts of the database in one test, half of them crashes.
+const RESTARTS: usize = 12;
+/// An answer that was on its way when the database went.
+const IN_PASSING: Duration = Duration::from_millis(100);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_restarts_is_waited_for() {
+    let server = PrivatePostgres::start(&[]);
+    let fleet = Fleet::on(Database::on(&server), PATIENT_LEASE);
+    // Away for a moment: the nodes stay members.
+    survives(&server, fleet, Duration::ZERO, Duration::from_secs(6)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_away_for_longer_than_the_lease_is_waited_for() {
+    let server = PrivatePostgres::start(&[]);
+    let fleet = Fleet::on(Database::on(&server), SHORT_LEASE);
+    survives(
+        &server,
+        fleet,
+        Duration::from_millis(2_500),
+        Duration::from_secs(2),
+    )
+    .await;
+}
+
+/// Every kind of read, on both nodes, immediately after the database accepts connections again: one row, several
+/// statements in one snapshot, a list, a page of the dashboard, and a question that only the other node can answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_read_is_refused_once_the_database_is_back() {
+    let server = PrivatePostgres::start(&[]);
+    let mut fleet = Fleet::on(Database::on(&server), PATIENT_LEASE);
+    fleet.join();
+    fleet.join();
+    fleet.balanced().await;
+    let receiver = Receiver::start(|_| Answer::status(200)).await;
+    let endpoints = fleet.endpoints(&receiver, &[0, 1], &json!({})).await;
+    let event = fleet
+        .api(0)
+        .event(TENANT, json!({"type": "t.0", "payload": 1}))
+        .await;
+    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
+    let tenant = format!("/v1/tenants/{TENANT}");
+    let mut paths = vec![
+        tenant.clone(),
+        format!("{tenant}/deliveries/{delivery}"),
+        format!("{tenant}/deliveries"),
+        format!("{tenant}/stats"),
+    ];
+    for endpoint in &endpoints[..2] {
+        paths.push(format!("{tenant}/endpoints/{endpoint}/health"));
+    }
+    let mut apis = [fleet.api(0), fleet.api(1)];
+    for round in 0..RESTARTS {
+        let stop = [Stop::Fast, Stop::Immediate][round % 2];
+        server.restart(stop);
+        for (node, api) in apis.iter_mut().enumerate() {
+            for path in &paths {
+                let reply = api.get(path).await;
+                assert_eq!(
+                    reply.status, 200,
+                    "GET {path} at node {node} after restart {round} ({stop:?}): {}",
+                    reply.body
+                );
+            }
+        }
+    }
+    fleet.nothing_panicked();
+}
+
+async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, lease: Duration) {
+    fleet.join();
+    fleet.join();
+    fleet.balanced().await;
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
+    let fields = json!({
+        "max_in_flight": BOUNDS.max_in_flight,
+        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+    });
+    let endpoints = fleet.endpoints(&receiver, &[0, 1], &fields).await;
+    let load = Load::start(endpoints.len(), fleet.addresses(&[0, 1]));
+    let mut faults = Vec::new();
+    for stop in [Stop::Fast, Stop::Immediate] {
+        load.more(60).await;
+        let refused_before = load.so_far().refused.len();
+        let stops_at = Instant::now();
+        server.stop(stop);
+        let gone_at = Instant::now();
+        // Every application has heard of it, from every node.
+        let told = async || {
+            let refused = load.so_far().refused.split_off(refused_before);
+            let told = |node: usize| {
+                refused
+                    .iter()
+                    .any(|(_, by)| *by == fleet.nodes[node].address)
+            };
+            told(0) && told(1)
+        };
+        until(&format!("503 after {stop:?}"), told).await;
+        tokio::time::sleep(away.saturating_sub(gone_at.elapsed())).await;
+        let accepted = load.so_far().accepted;
+        let while_away = accepted.iter().find(|(at, _)| *at > gone_at + IN_PASSING);
+        assert_eq!(while_away, None, "accepted with nothing to keep it");
+        let sent = receiver
+            .ledger()
+            .into_iter()
+            .find(|it| it.at > gone_at + lease);
+        assert!(sent.is_none(), "{stop:?}: sent without a lease");
+        server.start_again();
+        faults.push(Fault::note(&fleet, None, stops_at));
+        let back_at = Instant::now();
+        load.more(60).await;
+        println!(
+            "{stop:?}: taken again {:?} after its start",
+            back_at.elapsed()
+        );
+    }
+    let harvest = load.finish().await;
+    fleet.balanced().await;
+    for node in [0, 1] {
+        let ends = ended(&mut fleet.api(node), &harvest).await;
+        assert_eq!(ends["succeeded"], harvest.events.len());
+    }
+    let again = BOUNDS.judge(&receiver, &harvest, &faults);
+    println!("{} refused, {again} came again", harvest.refused.len());
+    fleet.nothing_panicked();
+}

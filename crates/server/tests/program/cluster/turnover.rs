@@ -1,0 +1,77 @@
+//! Nodes come and go under load, in peace: nothing comes twice, and nobody waits for long.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{Answer, Arrival, Receiver};
+use serde_json::json;
+
+use super::kit::{Fleet, Load, PATIENT_LEASE, Verdict, ended};
+
+const BOUNDS: Verdict = Verdict {
+    max_attempts: 1,
+    max_in_flight: 4,
+    per_second: 500,
+    burst: 500,
+};
+/// What is handed over in peace is sent by the next one within this.
+const HAND_OVER: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_come_and_go_and_nothing_comes_twice() {
+    let mut fleet = Fleet::of(1, PATIENT_LEASE).await;
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
+    let fields = json!({
+        "max_in_flight": BOUNDS.max_in_flight,
+        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+    });
+    let endpoints = fleet.endpoints(&receiver, &[0], &fields).await;
+    let load = Load::start(endpoints.len(), fleet.addresses(&[0]));
+    load.more(40).await;
+    for nodes in [2, 3] {
+        let joins_at = Instant::now();
+        fleet.join();
+        load.ask(fleet.addresses(&(0..nodes).collect::<Vec<_>>()));
+        fleet.balanced().await;
+        println!("{nodes} share after {:?}", joins_at.elapsed());
+        load.more(40).await;
+    }
+    let mut left_at = Vec::new();
+    for (leaver, rest) in [(0, vec![1, 2]), (2, vec![1])] {
+        load.ask(fleet.addresses(&rest));
+        // Whoever asked it has been answered.
+        load.more(12).await;
+        left_at.push(Instant::now());
+        assert!(fleet.nodes[leaver].stop().success());
+        fleet.shared_by(rest.len()).await;
+        load.more(60).await;
+    }
+    let harvest = load.finish().await;
+    assert_eq!(harvest.refused, []);
+    let ends = ended(&mut fleet.api(1), &harvest).await;
+    assert_eq!(ends["succeeded"], harvest.events.len());
+    assert_eq!(BOUNDS.judge(&receiver, &harvest, &[]), 0);
+    assert_eq!(harvest.unanswered, []);
+    // From one owner to the next: how long nothing was sent although events came in all the time.
+    let mut longest = Duration::ZERO;
+    for (endpoint, arrivals) in by_endpoint(&receiver) {
+        for pair in arrivals.windows(2) {
+            if pair[0].sender != pair[1].sender {
+                let gap = pair[1].at - pair[0].at;
+                longest = longest.max(gap);
+                assert!(gap < HAND_OVER, "endpoint {endpoint} waited {gap:?}");
+            }
+        }
+    }
+    println!("the longest hand-over took {longest:?}");
+    fleet.nothing_panicked();
+}
+
+fn by_endpoint(receiver: &Receiver) -> BTreeMap<String, Vec<Arrival>> {
+    let mut endpoints: BTreeMap<String, Vec<Arrival>> = BTreeMap::new();
+    for arrival in receiver.ledger() {
+        let path = arrival.path.clone();
+        endpoints.entry(path).or_default().push(arrival);
+    }
+    endpoints
+}

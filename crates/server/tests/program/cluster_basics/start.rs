@@ -1,0 +1,145 @@
+//! Starts that fail, and say why.
+
+use std::process::Command;
+
+use posthaste_testbed::{ADMIN_KEY, Database, Launch, Node, without_settings};
+use tempfile::TempDir;
+
+use super::pair::Pair;
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_posthaste");
+
+/// How a program ended, and what it said.
+pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut command = without_settings(Command::new(PROGRAM));
+    command.args(arguments).current_dir(home.path());
+    let output = command.output().expect("it can be run");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_database_that_is_not_there_is_named_and_its_password_is_not() {
+    let closed = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("it listens")
+    };
+    let store = format!("postgres://ada:hunter2@{closed}/hooks");
+    let serve = ["serve", "--store", &store, "--listen", "127.0.0.1:0"];
+    let (code, said) = failing(&serve);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&closed.to_string()), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn a_database_that_does_not_exist_is_named() {
+    let database = Database::fresh();
+    let store = format!("{}_missing", database.url());
+    let serve = ["serve", "--store", &store, "--listen", "127.0.0.1:0"];
+    let (code, said) = failing(&serve);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("CREATE DATABASE"), "{said}");
+}
+
+#[test]
+fn what_is_no_url_is_told_without_its_password() {
+    let store = "postgres://ada:hunter2@db.example/hooks?sslmode=perhaps";
+    let (code, said) = failing(&["serve", "--store", store]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("verify-full"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn a_database_is_not_backed_up_as_a_file() {
+    let store = "postgres://ada:hunter2@db.example/hooks";
+    let (code, said) = failing(&["backup", "--store", store, "copy.db"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("pg_dump"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn a_file_has_one_server_which_does_everything() {
+    for role in ["api", "worker"] {
+        let (code, said) = failing(&["serve", "--store", "sqlite:a.db", "--role", role]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("PostgreSQL"), "{said}");
+    }
+    let (code, said) = failing(&["serve", "--role", "boss"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("worker"), "{said}");
+}
+
+/// A node that makes its admin key itself.
+fn keyless(database: &Database, home: &TempDir) -> Node {
+    let launch = Launch::new(PROGRAM, &database.url(), home.path());
+    let with_key = launch.command();
+    let mut arguments: Vec<_> = with_key.get_args().map(ToOwned::to_owned).collect();
+    let place = arguments.iter().position(|it| it == "--admin-key");
+    let place = place.expect("it has one");
+    arguments.drain(place..place + 2);
+    let mut command = without_settings(Command::new(PROGRAM));
+    command.args(arguments).current_dir(home.path());
+    Node::spawn(command)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_first_starts_one_makes_the_admin_key() {
+    let database = Database::fresh();
+    let home = tempfile::tempdir().expect("a directory");
+    let nodes: Vec<Node> = std::thread::scope(|scope| {
+        let starting = [(); 3].map(|()| scope.spawn(|| keyless(&database, &home)));
+        starting.map(|node| node.join().expect("it starts")).into()
+    });
+    let made = |node: &Node| {
+        let log = node.log();
+        log.iter().filter(|line| line.contains("ph_")).count()
+    };
+    assert_eq!(nodes.iter().map(made).sum::<usize>(), 1);
+    let keys = database.number("SELECT count(*) FROM keys");
+    assert_eq!(keys, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_configured_master_key_nodes_share_one() {
+    let pair = Pair::start().await;
+    assert_eq!(pair.database.number("SELECT count(*) FROM vault"), 1);
+    let warned = |node: &Node| {
+        let log = node.log();
+        log.iter().any(|line| line.contains("POSTHASTE_MASTER_KEY"))
+    };
+    assert!(pair.nodes.iter().all(warned), "nobody was warned");
+    let shown = |node: &Node| node.log().iter().any(|line| line.contains(ADMIN_KEY));
+    assert!(!pair.nodes.iter().any(shown), "a key is in the log");
+}
+
+#[test]
+fn a_node_with_another_master_key_does_not_begin() {
+    let database = Database::fresh();
+    let home = tempfile::tempdir().expect("a directory");
+    let key = |name: &str, letter: &str| {
+        let path = home.path().join(name);
+        std::fs::write(&path, format!("{}=\n", letter.repeat(43))).expect("a file");
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, own).expect("it is ours");
+        path.display().to_string()
+    };
+    let (right, wrong) = (key("right.key", "A"), key("wrong.key", "E"));
+    let launch = Launch::new(PROGRAM, &database.url(), home.path());
+    let mut first = Node::start(&launch.with(&["--master-key-file", &right]));
+    let url = database.url();
+    let serve = ["serve", "--store", &url, "--listen", "127.0.0.1:0"];
+    for keys in [&["--master-key-file", &wrong][..], &[]] {
+        let (code, said) = failing(&[&serve[..], keys].concat());
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("POSTHASTE_MASTER_KEY"), "{said}");
+    }
+    assert_eq!(database.number("SELECT count(*) FROM vault"), 0);
+    assert!(first.stop().success());
+    let launch = Launch::new(PROGRAM, &url, home.path());
+    let mut again = Node::start(&launch.with(&["--master-key-file", &right]));
+    assert!(again.stop().success());
+}

@@ -1,0 +1,88 @@
+//! The way to the database, as far as it is trusted.
+
+use posthaste_testbed::{Database, Launch, Node, PrivatePostgres};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use super::start::{PROGRAM, failing};
+
+/// An authority, and what it made out for one name: certificate and key.
+fn made_out_for(name: &str) -> (String, String, String) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let authority = CertifiedIssuer::self_signed(authority, key).expect("an authority");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = CertificateParams::new([name.to_owned()]).expect("parameters");
+    let certificate = certificate
+        .signed_by(&key, &authority)
+        .expect("a certificate");
+    (authority.pem(), certificate.pem(), key.serialize_pem())
+}
+
+#[test]
+fn the_database_is_who_it_says_it_is_or_is_not_spoken_to() {
+    let (authority, certificate, key) = made_out_for("localhost");
+    let (stranger, _, _) = made_out_for("localhost");
+    let server = PrivatePostgres::start_with_tls(&certificate, &key);
+    let database = Database::on(&server);
+    let sessions = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
+    let home = tempfile::tempdir().expect("a directory");
+    let keep = |name: &str, text: &str| {
+        let path = home.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string().replace('/', "%2F")
+    };
+    let (authority, stranger) = (
+        keep("authority.pem", &authority),
+        keep("stranger.pem", &stranger),
+    );
+    let port = server.address().port();
+    let name = database
+        .url()
+        .rsplit('/')
+        .next()
+        .map(str::to_owned)
+        .expect("a name");
+    let url = |host: &str, trust: &str| format!("postgres://postgres@{host}:{port}/{name}?{trust}");
+
+    for (trust, words) in [
+        // Made out for another name, vouched for by nobody we know, or by the wrong one.
+        (
+            url(
+                "127.0.0.1",
+                &format!("sslmode=verify-full&sslrootcert={authority}"),
+            ),
+            "name",
+        ),
+        (url("localhost", "sslmode=verify-full"), "certificate"),
+        (
+            url(
+                "localhost",
+                &format!("sslmode=verify-ca&sslrootcert={stranger}"),
+            ),
+            "certificate",
+        ),
+    ] {
+        let serve = ["serve", "--store", &trust, "--listen", "127.0.0.1:0"];
+        let (code, said) = failing(&serve);
+        assert_eq!(code, Some(1), "{trust}: {said}");
+        assert!(said.contains(words), "{trust}: {said}");
+    }
+    for trust in [
+        url(
+            "localhost",
+            &format!("sslmode=verify-full&sslrootcert={authority}"),
+        ),
+        url(
+            "127.0.0.1",
+            &format!("sslmode=verify-ca&sslrootcert={authority}"),
+        ),
+        url("127.0.0.1", "sslmode=require"),
+        url("127.0.0.1", "sslmode=prefer"),
+    ] {
+        let launch = Launch::new(PROGRAM, &trust, home.path());
+        let mut node = Node::start(&launch);
+        assert!(database.number(sessions) > 0, "{trust}");
+        assert!(node.stop().success(), "{trust}");
+    }
+}

@@ -1,0 +1,235 @@
+//! The libraries, and how they are asked.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Map, Value, json};
+
+use super::support::Arrival;
+
+/// What a request is verified with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// The official `standardwebhooks` libraries. They take text only.
+    Standard,
+    /// HMAC-SHA256 as the specification has it, for bodies that are no text.
+    Hmac,
+    /// Ed25519 as the specification has it: no official library speaks `v1a`.
+    Ed25519,
+    /// As GitHub's webhooks: `@octokit/webhooks-methods`, and the recipe of GitHub's documentation.
+    GitHub,
+    /// As Stripe's webhooks: the official `stripe` libraries.
+    Stripe,
+}
+
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Method::Standard => "standardwebhooks",
+            Method::Hmac => "hmac",
+            Method::Ed25519 => "ed25519",
+            Method::GitHub => "github",
+            Method::Stripe => "stripe",
+        }
+    }
+}
+
+/// A request as it arrived, or as somebody changed it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The headers.
+    pub(crate) headers: HeaderMap,
+    /// The body.
+    pub(crate) body: Bytes,
+}
+
+impl Seen {
+    /// The request with another header.
+    pub(crate) fn with_header(&self, name: &'static str, value: &str) -> Seen {
+        let mut seen = self.clone();
+        let value = value.parse().expect("a header");
+        seen.headers.insert(name, value);
+        seen
+    }
+
+    /// The request with another body.
+    pub(crate) fn with_body(&self, body: &[u8]) -> Seen {
+        Seen {
+            body: Bytes::copy_from_slice(body),
+            ..self.clone()
+        }
+    }
+}
+
+impl From<&Arrival> for Seen {
+    fn from(arrival: &Arrival) -> Seen {
+        Seen {
+            headers: arrival.headers.clone(),
+            body: arrival.body.clone(),
+        }
+    }
+}
+
+/// Something to be judged.
+pub(crate) struct Claim {
+    what: String,
+    method: Method,
+    secret: String,
+    seen: Seen,
+    holds: bool,
+}
+
+/// Claims, gathered first: a judge takes its time to get up.
+#[derive(Default)]
+pub(crate) struct Claims(Vec<Claim>);
+
+impl Claims {
+    /// This request verifies with this secret.
+    pub(crate) fn genuine(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+        self.claim(what, method, secret, seen, true);
+    }
+
+    /// This one does not.
+    pub(crate) fn refused(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+        self.claim(what, method, secret, seen, false);
+    }
+
+    fn claim(&mut self, what: &str, method: Method, secret: &str, seen: &Seen, holds: bool) {
+        self.0.push(Claim {
+            what: what.to_owned(),
+            method,
+            secret: secret.to_owned(),
+            seen: seen.clone(),
+            holds,
+        });
+    }
+
+    /// This request verifies, and is refused whatever is changed about it.
+    pub(crate) fn sound(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+        self.genuine(what, method, secret, seen);
+        let mut longer = seen.body.to_vec();
+        longer.push(b' ');
+        let timestamp: u64 = text(seen, "webhook-timestamp").parse().expect("seconds");
+        let changed = [
+            ("another body", seen.with_body(&longer)),
+            ("no body", seen.with_body(b"")),
+            ("another id", seen.with_header("webhook-id", "dlv_another")),
+            (
+                "another time",
+                seen.with_header("webhook-timestamp", &(timestamp + 1).to_string()),
+            ),
+            (
+                "a signature of nothing",
+                seen.with_header("webhook-signature", "v1,AAAA v1a,AAAA"),
+            ),
+        ];
+        for (change, seen) in changed {
+            self.refused(&format!("{what}, with {change}"), method, secret, &seen);
+        }
+    }
+
+    /// Puts every claim to every judge.
+    pub(crate) fn judge(self) {
+        assert!(!self.0.is_empty(), "there is nothing to judge");
+        let checks: Vec<Value> = self.0.iter().map(Claim::written).collect();
+        let checks = Value::Array(checks).to_string();
+        for (judge, verdicts) in [
+            ("Python", python(&checks)),
+            ("JavaScript", javascript(&checks)),
+        ] {
+            assert_eq!(
+                verdicts.len(),
+                self.0.len(),
+                "{judge} judged something else"
+            );
+            for (claim, verdict) in self.0.iter().zip(verdicts) {
+                assert_eq!(verdict, claim.holds, "{judge}: {}", claim.what);
+            }
+        }
+        for claim in &self.0 {
+            let verdict = match claim.method {
+                Method::Standard => rust(claim),
+                Method::Hmac | Method::Ed25519 | Method::GitHub | Method::Stripe => continue,
+            };
+            assert_eq!(verdict, claim.holds, "Rust: {}", claim.what);
+        }
+    }
+}
+
+impl Claim {
+    fn written(&self) -> Value {
+        let headers: Map<String, Value> = self
+            .seen
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), json!(value.to_str().expect("text"))))
+            .collect();
+        json!({
+            "with": self.method.name(),
+            "secret": self.secret,
+            "headers": headers,
+            "body": BASE64_STANDARD.encode(&self.seen.body),
+        })
+    }
+}
+
+/// A header, as text.
+pub(crate) fn text<'a>(seen: &'a Seen, name: &str) -> &'a str {
+    let value = seen.headers.get(name);
+    let value = value.unwrap_or_else(|| panic!("no {name} in {:?}", seen.headers));
+    value.to_str().expect("text")
+}
+
+fn rust(claim: &Claim) -> bool {
+    let webhook = standardwebhooks::Webhook::new(&claim.secret).expect("a secret");
+    let verified = webhook.verify(&claim.seen.body, &claim.seen.headers);
+    verified.is_ok()
+}
+
+fn python(checks: &str) -> Vec<bool> {
+    let program = tools().join("python/bin/python");
+    let mut command = Command::new(program);
+    command.arg(script("verify.py"));
+    ask(command, checks)
+}
+
+fn javascript(checks: &str) -> Vec<bool> {
+    let mut command = Command::new("node");
+    command.arg(script("verify.mjs"));
+    command.arg(tools().join("javascript"));
+    ask(command, checks)
+}
+
+fn script(name: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("tests/program/libraries").join(name)
+}
+
+/// Where `scripts/libraries` puts them. A test without its judges has failed, and says what to do.
+fn tools() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tools = workspace.join("target/tools/libraries");
+    assert!(
+        tools.join("mark").exists(),
+        "the libraries that verify deliveries are not installed: run scripts/test, or scripts/libraries alone"
+    );
+    tools
+}
+
+fn ask(mut command: Command, checks: &str) -> Vec<bool> {
+    let mut judge = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the judge can be started: run scripts/test, which installs it");
+    let mut input = judge.stdin.take().expect("it is piped");
+    input.write_all(checks.as_bytes()).expect("it listens");
+    drop(input);
+    let output = judge.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{command:?} could not judge");
+    serde_json::from_slice(&output.stdout).expect("a list of verdicts")
+}

@@ -1,0 +1,143 @@
+//! Servers that refuse, hang or are not there.
+
+use posthaste::notices::mail::{MailTls, Post, PostError};
+use posthaste_testbed::{MailSetup, MailStep, MailTls as Serves, PATIENCE};
+
+use super::{NOW, PASSWORD, SHORT, letter, post, sent, settings};
+
+const STEPS: [MailStep; 7] = [
+    MailStep::Greeting,
+    MailStep::Ehlo,
+    MailStep::Auth,
+    MailStep::Mail,
+    MailStep::Recipient,
+    MailStep::Data,
+    MailStep::Letter,
+];
+
+#[tokio::test]
+async fn a_refusal_counts_by_its_code_and_where_it_comes() {
+    let server = MailSetup::new(Serves::None)
+        .only_from("me", PASSWORD)
+        .start();
+    let post = post(&server, &settings(&server, MailTls::None, Some("me")));
+    for step in STEPS {
+        let of_letter = [MailStep::Data, MailStep::Letter].contains(&step);
+        let concerns_the_letter = of_letter || step == MailStep::Recipient;
+        for (answer, for_good) in [
+            ("451 4.3.0 not now", false),
+            ("554 5.6.0 not like this", concerns_the_letter),
+            ("554 5.7.1 not through me", of_letter),
+            ("530 5.7.0 who are you", false),
+        ] {
+            server.refuse(step, answer);
+            let refused = sent(&post, "ops@customer.com").await;
+            let (why, never) = match refused {
+                Err(PostError::Later(why)) => (why, false),
+                Err(PostError::Never(why)) => (why, true),
+                Ok(()) => panic!("{step:?} {answer}: it was taken"),
+            };
+            assert_eq!(never, for_good, "{step:?} {answer}: {why}");
+            assert!(why.contains(&answer[4..]), "{why} should say {answer}");
+            assert!(why.contains(&answer[..3]), "{why} should say {answer}");
+        }
+    }
+    assert!(server.letters().is_empty());
+    server.behave();
+    assert_eq!(sent(&post, "ops@customer.com").await, Ok(()));
+    server.arrivals(1).await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_at_every_step() {
+    let setup = MailSetup::new(Serves::None).only_from("me", PASSWORD);
+    let server = setup.start();
+    let settings = settings(&server, MailTls::None, Some("me"));
+    for step in STEPS {
+        server.hang(step);
+        let mut within = SHORT;
+        // A machine that is busy may need longer to get there.
+        while server.times_reached(step) == 0 {
+            let post = post(&server, &settings).within(within);
+            let hanging = sent(&post, "ops@customer.com").await;
+            let late = format!("not taken within {} s", within.as_secs_f64());
+            assert_eq!(hanging, Err(PostError::Later(late)), "{step:?}");
+            within *= 2;
+            assert!(within < PATIENCE, "{step:?} is never reached");
+        }
+    }
+    assert!(server.letters().is_empty());
+}
+
+#[tokio::test]
+async fn a_letter_that_was_taken_stays_taken_without_a_goodbye() {
+    let server = MailSetup::new(Serves::None).start();
+    let post = post(&server, &settings(&server, MailTls::None, None));
+    server.hang(MailStep::Quit);
+    assert_eq!(sent(&post, "ops@customer.com").await, Ok(()));
+    server.reached(MailStep::Quit, 1).await;
+    server.arrivals(1).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_concerns_the_operator_and_not_the_letter() {
+    let setup = MailSetup::new(Serves::StartTls).only_from("me", "another one");
+    let server = setup.start();
+    let post = post(&server, &settings(&server, MailTls::Required, Some("me")));
+    let refused = sent(&post, "ops@customer.com").await;
+    let Err(PostError::Later(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(
+        why.starts_with("signing in: ") && why.contains("535"),
+        "{why}"
+    );
+    assert!(!why.contains(PASSWORD), "{why}");
+}
+
+#[tokio::test]
+async fn a_server_that_gives_the_password_away_is_not_quoted() {
+    let server = MailSetup::new(Serves::None)
+        .only_from("me", PASSWORD)
+        .start();
+    let post = post(&server, &settings(&server, MailTls::None, Some("me")));
+    server.refuse(MailStep::Recipient, &format!("550 hello {PASSWORD}"));
+    let refused = sent(&post, "ops@customer.com").await;
+    let Err(PostError::Never(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(!why.contains(PASSWORD), "{why}");
+}
+
+#[tokio::test]
+async fn a_letter_to_nobody_is_never_sent() {
+    let server = MailSetup::new(Serves::None).start();
+    let post = post(&server, &settings(&server, MailTls::None, None));
+    for recipient in ["", "nobody", "a@b.example\r\nRCPT TO:<c@d.example>"] {
+        let refused = sent(&post, recipient).await;
+        assert!(matches!(refused, Err(PostError::Never(_))), "{recipient:?}");
+    }
+    assert!(server.letters().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_gets_the_same_letter() {
+    let setup = MailSetup::new(Serves::None);
+    let server = setup.start();
+    let post = post(&server, &settings(&server, MailTls::None, None));
+    let port = server.port;
+    post.send(&letter("ops@customer.com"), NOW)
+        .await
+        .expect("taken");
+    let first = server.arrivals(1).await.remove(0);
+    drop(server);
+    let refused = sent(&post, "ops@customer.com").await;
+    let Err(PostError::Later(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.starts_with("cannot connect: "), "{why}");
+    let server = setup.start_on(port);
+    assert_eq!(sent(&post, "ops@customer.com").await, Ok(()));
+    let second = server.arrivals(1).await.remove(0);
+    assert_eq!(first.header("message-id"), second.header("message-id"));
+}

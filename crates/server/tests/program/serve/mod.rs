@@ -1,0 +1,28 @@
+//! The whole program, through the real binary: from an event that is handed over to the webhook that
+//! arrives. Ledgers are kept outside of it.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests call the program as people do"
+)]
+
+mod alerts;
+mod credentials;
+mod deliver;
+mod figures;
+mod full;
+mod kill;
+mod life;
+mod night;
+mod notices;
+mod own;
+mod proxy;
+mod retention;
+mod secured;
+mod signed;
+mod start;
+mod stop;
+pub(crate) mod support;
+mod telemetry;
+mod tour;
+mod trace;

@@ -1,0 +1,469 @@
+//! Receivers that misbehave, each in one way.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::frames;
+use super::outside::{Conduct, Line};
+use super::program::End;
+
+/// How long a dripping receiver waits between two drops.
+pub(crate) const DRIP: Duration = Duration::from_millis(50);
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// One way to misbehave.
+pub(crate) struct Fault {
+    /// In words, as the table has them.
+    pub(crate) what: &'static str,
+    pub(crate) conduct: Conduct,
+    pub(crate) end: End,
+    /// Whether it takes a large request to see it.
+    pub(crate) is_large: bool,
+    /// Whether it lasts until the time limit has passed.
+    pub(crate) is_slow: bool,
+}
+
+/// A way to misbehave, in words, with its end.
+pub(crate) fn fault(what: &'static str, end: End, conduct: Conduct) -> Fault {
+    Fault {
+        what,
+        conduct,
+        end,
+        is_large: false,
+        is_slow: end == End::Exhausted("timeout"),
+    }
+}
+
+/// Hears a request, says this, and goes on as if nothing were wrong.
+macro_rules! saying {
+    ($bytes:expr) => {
+        Conduct::Secured(|mut line| {
+            Box::pin(async move {
+                line.hear().await?;
+                line.say($bytes).await?;
+                Some(line)
+            })
+        })
+    };
+}
+
+/// Hears a request, says this, hangs up, and waits until the other side does.
+macro_rules! last_saying {
+    ($bytes:expr) => {
+        Conduct::Secured(|mut line| {
+            Box::pin(async move {
+                line.hear().await?;
+                line.say($bytes).await?;
+                line.hang_up().await?;
+                line.gone().await;
+                None
+            })
+        })
+    };
+}
+
+/// Hears a request, says the first once and the second for ever, after a pause each time.
+macro_rules! endless {
+    ($first:expr, $then:expr, $pause:expr) => {
+        Conduct::Secured(|mut line| {
+            Box::pin(async move {
+                line.hear().await?;
+                line.say($first).await?;
+                repeat(&mut line, $then.as_ref(), $pause).await;
+                None
+            })
+        })
+    };
+}
+
+/// Hears a request, says this, and resets the connection.
+macro_rules! resetting {
+    ($bytes:expr) => {
+        Conduct::Abrupt(|mut line| {
+            Box::pin(async move {
+                line.hear().await?;
+                line.say($bytes).await?;
+                None
+            })
+        })
+    };
+}
+
+async fn repeat(line: &mut Line, bytes: &[u8], pause: Duration) {
+    while line.say(bytes).await.is_some() {
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Many zeros in few bytes: a gzip file of one byte and then "as before, 258 times", over and over.
+fn gzip_bomb(matches: usize) -> Vec<u8> {
+    // The last block, with fixed codes; the byte 0; then length 258 and distance 1 each time.
+    let begin = "110".chars().chain("00110000".chars());
+    let repeats = std::iter::repeat_n("1100010100000", matches);
+    let bits = begin.chain(repeats.flat_map(str::chars));
+    let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+    for (nth, bit) in bits.enumerate() {
+        if nth % 8 == 0 {
+            bytes.push(0);
+        }
+        if bit == '1' {
+            *bytes.last_mut().expect("one was pushed") |= 1 << (nth % 8);
+        }
+    }
+    bytes
+}
+
+/// What a receiver can do wrong in HTTP.
+pub(crate) fn in_http() -> Vec<Fault> {
+    [heads(), bodies(), endings(), frames::in_http2()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn heads() -> Vec<Fault> {
+    let late = End::Exhausted("timeout");
+    let broken = End::Exhausted("connection");
+    vec![
+        fault(
+            "a head that never ends",
+            broken,
+            endless!("HTTP/1.1 200 OK\r\n", "x-more: more\r\n", Duration::ZERO),
+        ),
+        fault(
+            "a head that drips, a byte at a time",
+            late,
+            endless!("HTTP/1.1 200 OK\r\nx-slow: ", "z", DRIP),
+        ),
+        fault(
+            "a head with one header of a megabyte",
+            broken,
+            saying!(format!(
+                "HTTP/1.1 200 OK\r\nx-big: {}\r\n\r\n",
+                "z".repeat(1 << 20)
+            )),
+        ),
+        fault(
+            "a head with two thousand headers",
+            broken,
+            saying!(format!(
+                "HTTP/1.1 200 OK\r\n{}\r\n",
+                "a:b\r\n".repeat(2_000)
+            )),
+        ),
+        fault(
+            "a flood of interim answers (1xx)",
+            broken,
+            endless!(
+                "",
+                "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50),
+                Duration::ZERO
+            ),
+        ),
+        fault(
+            "an interim answer now and then, and never a final one",
+            late,
+            endless!("", "HTTP/1.1 100 Continue\r\n\r\n", DRIP),
+        ),
+        fault(
+            "an interim answer, then a final one",
+            End::Delivered,
+            saying!(format!("HTTP/1.1 102 Processing\r\n\r\n{OK}")),
+        ),
+        fault(
+            "a change of protocol that nobody asked for (101)",
+            End::Exhausted("http"),
+            last_saying!(
+                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"
+            ),
+        ),
+        fault(
+            "a status that does not exist (999)",
+            broken,
+            saying!("HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n"),
+        ),
+        fault(
+            "garbage",
+            broken,
+            last_saying!(b"\x00\xff\x13\x37 this is not the web you are looking for \r\n\r\n"),
+        ),
+        fault(
+            "HTTP/0.9, which has no head",
+            broken,
+            last_saying!("<html>hello</html>\r\n"),
+        ),
+        fault(
+            "a space in a header's name",
+            broken,
+            saying!("HTTP/1.1 200 OK\r\ncontent-length : 0\r\n\r\n"),
+        ),
+        fault(
+            "an answer before the request has come, which is then read",
+            End::Delivered,
+            Conduct::Secured(|mut line| {
+                Box::pin(async move {
+                    let head = line.hear_head().await?;
+                    line.say(OK).await?;
+                    line.hear_body(&head).await?;
+                    Some(line)
+                })
+            }),
+        )
+        .with_large_request(),
+        fault(
+            "a refusal before the request has come (413)",
+            End::Final("http"),
+            Conduct::Secured(|mut line| {
+                Box::pin(async move {
+                    line.hear_head().await?;
+                    let answer = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n\
+                                  content-length: 0\r\n\r\n";
+                    line.say(answer).await?;
+                    line.hang_up().await?;
+                    line.gone().await;
+                    None
+                })
+            }),
+        )
+        .with_large_request(),
+        fault(
+            "a redirect to an internal address (302), never followed",
+            End::Final("http"),
+            saying!(
+                "HTTP/1.1 302 Found\r\nlocation: https://10.9.9.9/\r\ncontent-length: 0\r\n\r\n"
+            ),
+        ),
+        fault(
+            "a redirect that asks for the same request again (308), never followed",
+            End::Final("http"),
+            saying!(
+                "HTTP/1.1 308 Permanent Redirect\r\nlocation: https://169.254.169.254/\r\n\
+                 content-length: 0\r\n\r\n"
+            ),
+        ),
+        fault(
+            "another place to go to (`Alt-Svc`), never gone to",
+            End::Delivered,
+            saying!(
+                "HTTP/1.1 200 OK\r\nalt-svc: h2=\"10.9.9.9:443\"; ma=86400; persist=1\r\n\
+                 content-length: 2\r\n\r\nok"
+            ),
+        ),
+    ]
+}
+
+fn bodies() -> Vec<Fault> {
+    let late = End::Exhausted("timeout");
+    let broken = End::Exhausted("connection");
+    vec![
+        fault(
+            "a body that never ends",
+            End::Delivered,
+            endless!(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+                format!("1000\r\n{}\r\n", "z".repeat(0x1000)),
+                Duration::ZERO
+            ),
+        ),
+        fault(
+            "a body that drips, a byte at a time",
+            late,
+            endless!(
+                "HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n",
+                "z",
+                DRIP
+            ),
+        ),
+        fault(
+            "a body of ten gigabytes",
+            End::Delivered,
+            endless!(
+                "HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n",
+                "z".repeat(1 << 16),
+                Duration::ZERO
+            ),
+        ),
+        fault(
+            "an error with a body that never ends",
+            End::Exhausted("http"),
+            endless!(
+                "HTTP/1.1 500 Internal Server Error\r\ntransfer-encoding: chunked\r\n\r\n",
+                format!("1000\r\n{}\r\n", "z".repeat(0x1000)),
+                Duration::ZERO
+            ),
+        ),
+        fault(
+            "a gzip bomb, never unpacked",
+            End::Delivered,
+            Conduct::Secured(|mut line| {
+                Box::pin(async move {
+                    line.hear().await?;
+                    let bomb = gzip_bomb(600_000);
+                    let head = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: ";
+                    line.say(format!("{head}{}\r\n\r\n", bomb.len())).await?;
+                    line.say(bomb).await?;
+                    Some(line)
+                })
+            }),
+        ),
+        fault(
+            "two answers to one request",
+            End::Delivered,
+            saying!(format!(
+                "{OK}HTTP/1.1 500 Poison\r\ncontent-length: 6\r\n\r\npoison"
+            )),
+        ),
+        fault(
+            "a body after an answer that has none (204)",
+            End::Delivered,
+            saying!("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 500 Poison\r\n\r\n"),
+        ),
+        fault(
+            "a length and chunks at once (smuggling)",
+            End::Delivered,
+            saying!(
+                "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n\
+                 2\r\nok\r\n0\r\n\r\nHTTP/1.1 500 Poison\r\ncontent-length: 0\r\n\r\n"
+            ),
+        ),
+        fault(
+            "two lengths that differ (smuggling)",
+            broken,
+            saying!("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 40\r\n\r\nok"),
+        ),
+        fault(
+            "a negative length",
+            broken,
+            saying!("HTTP/1.1 200 OK\r\ncontent-length: -2\r\n\r\nok"),
+        ),
+        fault(
+            "a chunk whose length overflows",
+            broken,
+            saying!(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nok\r\n"
+            ),
+        ),
+        fault(
+            "a chunk whose length is no number",
+            broken,
+            saying!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\nok\r\n"),
+        ),
+        fault(
+            "a chunk with an extension that never ends",
+            broken,
+            endless!(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;",
+                "z".repeat(1 << 12),
+                Duration::ZERO
+            ),
+        ),
+        fault(
+            "trailers that never end",
+            broken,
+            endless!(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+                "x-more: more\r\n",
+                Duration::ZERO
+            ),
+        ),
+        fault(
+            "a body that ends with the connection",
+            End::Delivered,
+            last_saying!("HTTP/1.1 200 OK\r\n\r\nto the end"),
+        ),
+    ]
+}
+
+fn endings() -> Vec<Fault> {
+    let late = End::Exhausted("timeout");
+    let broken = End::Exhausted("connection");
+    vec![
+        fault(
+            "takes the request, and says nothing",
+            late,
+            Conduct::Secured(|mut line| {
+                Box::pin(async move {
+                    line.hear().await?;
+                    line.gone().await;
+                    None
+                })
+            }),
+        ),
+        fault(
+            "never reads the request",
+            late,
+            Conduct::Secured(|mut line| {
+                Box::pin(async move {
+                    line.hear_head().await?;
+                    // Whoever stops reading does not notice that the other side has gone either.
+                    sleep(Duration::from_secs(5)).await;
+                    None
+                })
+            }),
+        )
+        .with_large_request(),
+        fault("hangs up without an answer", broken, last_saying!("")),
+        fault(
+            "closes its half before an answer, and keeps the other open",
+            broken,
+            Conduct::Secured(|mut line| {
+                Box::pin(async move {
+                    line.hang_up().await?;
+                    line.gone().await;
+                    None
+                })
+            }),
+        ),
+        fault(
+            "hangs up in the middle of the head",
+            broken,
+            last_saying!("HTTP/1.1 200 OK\r\ncontent-le"),
+        ),
+        fault(
+            "hangs up in the middle of the body",
+            broken,
+            last_saying!("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhal"),
+        ),
+        fault(
+            "hangs up in the middle of a chunk",
+            broken,
+            last_saying!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\nhal"),
+        ),
+        fault(
+            "resets the connection without an answer",
+            broken,
+            resetting!(""),
+        ),
+        fault(
+            "resets the connection in the middle of the head",
+            broken,
+            resetting!("HTTP/1.1 200 OK\r\ncontent-le"),
+        ),
+        fault(
+            "resets the connection in the middle of the body",
+            broken,
+            resetting!("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhal"),
+        ),
+    ]
+}
+
+impl Fault {
+    /// The same, lasting until the time limit has passed.
+    pub(crate) fn slow(self) -> Fault {
+        Fault {
+            is_slow: true,
+            ..self
+        }
+    }
+
+    fn with_large_request(self) -> Fault {
+        Fault {
+            is_large: true,
+            ..self
+        }
+    }
+}

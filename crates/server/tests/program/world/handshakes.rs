@@ -1,0 +1,124 @@
+//! Receivers that misbehave before there is TLS, whatever their certificates.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::sleep;
+
+use super::faults::{DRIP, Fault, fault};
+use super::outside::Conduct;
+use super::program::End;
+
+/// A bare receiver that reads a greeting, says this, and hangs up.
+macro_rules! greeting {
+    ($bytes:expr) => {
+        Conduct::Bare(|mut socket| {
+            Box::pin(async move {
+                let mut heard = Vec::new();
+                let _ = socket.read_buf(&mut heard).await;
+                let said: &[u8] = $bytes;
+                let _ = socket.write_all(said).await;
+                let _ = socket.shutdown().await;
+                let _ = socket.read_to_end(&mut heard).await;
+                heard
+            })
+        })
+    };
+}
+
+/// A ServerHello of this version: no session, a cipher of its time, no compression.
+const fn server_hello(minor: u8) -> [u8; 47] {
+    let mut hello = [0x5a; 47];
+    let head = [0x16, 0x03, minor, 0, 42, 2, 0, 0, 38, 0x03, minor];
+    let mut at = 0;
+    while at < head.len() {
+        hello[at] = head[at];
+        at += 1;
+    }
+    // After 32 bytes of chance.
+    let tail = [0, 0x00, 0x2f, 0];
+    let mut at = 0;
+    while at < tail.len() {
+        hello[head.len() + 32 + at] = tail[at];
+        at += 1;
+    }
+    hello
+}
+
+/// What a receiver can do wrong before there is TLS.
+pub(crate) fn before_tls() -> Vec<Fault> {
+    let tls = End::Exhausted("tls");
+    vec![
+        fault("TLS 1.0", tls, greeting!(const { &server_hello(1) })),
+        fault("TLS 1.1", tls, greeting!(const { &server_hello(2) })),
+        fault(
+            "an alert: protocol version",
+            tls,
+            greeting!(b"\x15\x03\x01\x00\x02\x02\x46"),
+        ),
+        fault(
+            "an alert: handshake failure",
+            tls,
+            greeting!(b"\x15\x03\x03\x00\x02\x02\x28"),
+        ),
+        fault(
+            "plain HTTP on the port for TLS",
+            tls,
+            greeting!(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        ),
+        fault(
+            "another protocol on the port for TLS",
+            tls,
+            greeting!(b"SSH-2.0-OpenSSH_9.9\r\n"),
+        ),
+        fault(
+            "nonsense in a TLS record",
+            tls,
+            greeting!(b"\x16\x03\x03\x00\x04\x63\x00\x00\x00"),
+        ),
+        fault("hangs up in the handshake", tls, greeting!(b"")),
+        fault(
+            "resets the connection in the handshake",
+            tls,
+            Conduct::Bare(|mut socket| {
+                Box::pin(async move {
+                    let mut heard = Vec::new();
+                    let _ = socket.read_buf(&mut heard).await;
+                    socket.set_zero_linger().expect("a socket");
+                    heard
+                })
+            }),
+        ),
+        fault(
+            "closes at once",
+            tls,
+            Conduct::Bare(|_| Box::pin(async { Vec::new() })),
+        ),
+        fault(
+            "accepts, and says nothing",
+            tls,
+            Conduct::Bare(|mut socket| {
+                Box::pin(async move {
+                    let mut heard = Vec::new();
+                    let _ = socket.read_to_end(&mut heard).await;
+                    heard
+                })
+            }),
+        )
+        .slow(),
+        fault(
+            "a handshake that drips, a byte at a time",
+            tls,
+            Conduct::Bare(|mut socket| {
+                Box::pin(async move {
+                    for byte in server_hello(3).into_iter().cycle() {
+                        if socket.write_u8(byte).await.is_err() {
+                            break;
+                        }
+                        sleep(DRIP * 2).await;
+                    }
+                    Vec::new()
+                })
+            }),
+        )
+        .slow(),
+    ]
+}

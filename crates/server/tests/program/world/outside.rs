@@ -1,0 +1,356 @@
+//! Everything outside: whoever comes to any address at one of [`PORTS`] is seen, and answered.
+//!
+//! Addresses about which nothing was said belong to good receivers, with a certificate for whatever they
+//! are called. Inside and outside are not told apart here: the ledger names every address that was
+//! visited, and tests compare it with those that should have been.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use rustls::ServerConfig;
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
+
+use super::PATIENCE;
+use super::authority::{Authority, VALID};
+
+/// The port of the proxy that the environment names, and that nobody may use.
+pub(crate) const PROXY_PORT: u16 = 3128;
+/// Where somebody listens, at every address: the ports of the vectors that may be called, and some that
+/// would be worth calling.
+const PORTS: [u16; 16] = [
+    80, 443, 8080, 8443, 40_000, 65_535, PROXY_PORT, 22, 25, 2375, 3306, 5432, 6379, 9200, 10_250,
+    11_211,
+];
+
+/// A connection that was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    /// To whom.
+    pub(crate) address: IpAddr,
+    /// At which port.
+    pub(crate) port: u16,
+    /// The name that was asked for in the TLS greeting.
+    pub(crate) name: Option<String>,
+    /// Whether it has ended.
+    pub(crate) is_over: bool,
+}
+
+/// A request that arrived whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    /// Over which connection, as counted in the ledger.
+    pub(crate) visit: usize,
+    /// The delivery.
+    pub(crate) delivery: String,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) visits: Vec<Visit>,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// What those heard who do not speak TLS.
+    pub(crate) overheard: Vec<Vec<u8>>,
+}
+
+impl Ledger {
+    /// Every address that was visited.
+    pub(crate) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.visits.iter().map(|visit| visit.address).collect()
+    }
+
+    /// The connections to this address, by their numbers.
+    pub(crate) fn visits_to(&self, address: IpAddr) -> Vec<usize> {
+        let numbered = self.visits.iter().enumerate();
+        let there = numbered.filter(|(_, visit)| visit.address == address);
+        there.map(|(number, _)| number).collect()
+    }
+}
+
+/// Something that is under way.
+pub(crate) type Act<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// How a bad receiver behaves. A line that is given back goes on as a good receiver's.
+#[derive(Clone)]
+pub(crate) enum Conduct {
+    /// Like this, before any TLS; what was heard comes back.
+    Bare(fn(TcpStream) -> Act<Vec<u8>>),
+    /// Like this, inside TLS.
+    Secured(fn(Line) -> Act<Option<Line>>),
+    /// Like this, and then the connection is reset.
+    Abrupt(fn(Line) -> Act<Option<Line>>),
+    /// Like this, where HTTP/2 was agreed on.
+    Http2(fn(Line) -> Act<Option<Line>>),
+    /// Like a good one, with this certificate.
+    Certified(Arc<ServerConfig>),
+}
+
+struct Place {
+    conduct: Conduct,
+    is_good: bool,
+}
+
+struct Shared {
+    authority: Arc<Authority>,
+    places: Mutex<HashMap<IpAddr, Place>>,
+    configs: Mutex<HashMap<String, Arc<ServerConfig>>>,
+    ledger: watch::Sender<Ledger>,
+}
+
+/// Everything outside.
+#[derive(Clone)]
+pub(crate) struct Outside(Arc<Shared>);
+
+impl Outside {
+    /// Listens at every address.
+    pub(crate) async fn start(authority: Arc<Authority>) -> Outside {
+        let outside = Outside(Arc::new(Shared {
+            authority,
+            places: Mutex::default(),
+            configs: Mutex::default(),
+            ledger: watch::Sender::default(),
+        }));
+        for port in PORTS {
+            let listener = TcpListener::bind(("::", port)).await.expect("a free port");
+            tokio::spawn(outside.clone().accept(listener));
+        }
+        outside
+    }
+
+    /// Puts a bad receiver at an address. When it is good, it closes connections after each answer.
+    pub(crate) fn settle(&self, address: IpAddr, conduct: Conduct) {
+        let place = Place {
+            conduct,
+            is_good: false,
+        };
+        self.places().insert(address, place);
+    }
+
+    /// Makes every bad receiver good from now on, or bad again.
+    pub(crate) fn reform(&self, is_good: bool) {
+        for place in self.places().values_mut() {
+            place.is_good = is_good;
+        }
+    }
+
+    /// What was seen so far.
+    pub(crate) fn ledger(&self) -> Ledger {
+        self.0.ledger.borrow().clone()
+    }
+
+    /// Waits until this was seen.
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
+        let mut ledger = self.0.ledger.subscribe();
+        let seen = timeout(PATIENCE, ledger.wait_for(wanted)).await;
+        match seen {
+            Ok(seen) => seen.expect("we hold the sender").clone(),
+            Err(_) => panic!("{what} was never seen; what was: {:#?}", self.ledger()),
+        }
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, Place>> {
+        self.0.places.lock().expect("nobody panics with it")
+    }
+
+    async fn accept(self, listener: TcpListener) {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(here) = socket.local_addr() else {
+                continue;
+            };
+            let address = here.ip().to_canonical();
+            let visit = self.note(|ledger| {
+                ledger.visits.push(Visit {
+                    address,
+                    port: here.port(),
+                    name: None,
+                    is_over: false,
+                });
+                ledger.visits.len() - 1
+            });
+            let outside = self.clone();
+            tokio::spawn(async move {
+                outside.receive(socket, address, visit).await;
+                outside.note(|ledger| ledger.visits[visit].is_over = true);
+            });
+        }
+    }
+
+    fn note<T>(&self, write: impl FnOnce(&mut Ledger) -> T) -> T {
+        let mut written = None;
+        self.0
+            .ledger
+            .send_modify(|ledger| written = Some(write(ledger)));
+        written.expect("it was just written")
+    }
+
+    async fn receive(&self, socket: TcpStream, address: IpAddr, visit: usize) -> Option<()> {
+        let (conduct, is_settled) = match self.places().get(&address) {
+            None => (None, false),
+            Some(place) => ((!place.is_good).then(|| place.conduct.clone()), true),
+        };
+        if let Some(Conduct::Bare(act)) = conduct {
+            let heard = act(socket).await;
+            self.note(|ledger| ledger.overheard.push(heard));
+            return Some(());
+        }
+        if let Some(Conduct::Abrupt(_)) = conduct {
+            socket.set_zero_linger().expect("a socket");
+        }
+        let line = self.secure(socket, address, visit, &conduct).await?;
+        let line = match conduct {
+            Some(Conduct::Secured(act) | Conduct::Abrupt(act) | Conduct::Http2(act)) => {
+                act(line).await?
+            }
+            Some(Conduct::Bare(_) | Conduct::Certified(_)) | None => line,
+        };
+        self.serve(line, visit, is_settled).await
+    }
+
+    /// Speaks TLS, by the name that the visitor asks for.
+    async fn secure(
+        &self,
+        socket: TcpStream,
+        address: IpAddr,
+        visit: usize,
+        conduct: &Option<Conduct>,
+    ) -> Option<Line> {
+        let greeting = LazyConfigAcceptor::new(Acceptor::default(), socket);
+        let greeting = greeting.await.ok()?;
+        let name = greeting.client_hello().server_name().map(str::to_owned);
+        self.note(|ledger| ledger.visits[visit].name.clone_from(&name));
+        let called = name.unwrap_or_else(|| address.to_string());
+        let config = match conduct {
+            Some(Conduct::Certified(config)) => config.clone(),
+            Some(Conduct::Http2(_)) => {
+                let mut config = ServerConfig::clone(&self.config(&called));
+                config.alpn_protocols = vec![b"h2".to_vec()];
+                Arc::new(config)
+            }
+            Some(Conduct::Bare(_) | Conduct::Secured(_) | Conduct::Abrupt(_)) | None => {
+                self.config(&called)
+            }
+        };
+        let stream = greeting.into_stream(config).await.ok()?;
+        Some(Line::new(stream))
+    }
+
+    fn config(&self, name: &str) -> Arc<ServerConfig> {
+        let mut configs = self.0.configs.lock().expect("nobody panics with it");
+        let make = || self.0.authority.receiver(name, VALID);
+        configs.entry(name.to_owned()).or_insert_with(make).clone()
+    }
+
+    /// Answers each request with the name of its delivery.
+    async fn serve(&self, mut line: Line, visit: usize, then_close: bool) -> Option<()> {
+        loop {
+            let delivery = line.hear().await?;
+            let arrival = Arrival {
+                visit,
+                delivery: delivery.clone(),
+            };
+            self.note(|ledger| ledger.arrivals.push(arrival));
+            let connection = if then_close { "close" } else { "keep-alive" };
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nconnection: {connection}\r\ncontent-length: {}\r\n\r\n{delivery}",
+                delivery.len()
+            );
+            line.say(answer).await?;
+            if then_close {
+                line.hang_up().await?;
+                line.gone().await;
+                return Some(());
+            }
+        }
+    }
+}
+
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// One connection, seen from the receiver.
+pub(crate) struct Line {
+    wire: Box<dyn Wire>,
+    read: Vec<u8>,
+}
+
+impl Line {
+    fn new(wire: impl Wire + 'static) -> Line {
+        Line {
+            wire: Box::new(wire),
+            read: Vec::new(),
+        }
+    }
+
+    /// The head of the next request.
+    pub(crate) async fn hear_head(&mut self) -> Option<String> {
+        const END: &[u8] = b"\r\n\r\n";
+        loop {
+            let end = self.read.windows(END.len()).position(|bytes| bytes == END);
+            if let Some(end) = end {
+                let head = self.read.drain(..end + END.len()).collect();
+                return Some(String::from_utf8(head).expect("a head is text"));
+            }
+            self.read_more().await?;
+        }
+    }
+
+    /// The rest of the request with this head, and the name of its delivery, if it is one.
+    pub(crate) async fn hear_body(&mut self, head: &str) -> Option<String> {
+        let header = |wanted: &str| {
+            let fields = head.lines().filter_map(|line| line.split_once(": "));
+            let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.next().map(|(_, value)| value.to_owned())
+        };
+        let length: usize = header("content-length")?.parse().ok()?;
+        while self.read.len() < length {
+            self.read_more().await?;
+        }
+        self.read.drain(..length);
+        Some(header("webhook-id").unwrap_or_default())
+    }
+
+    /// The next request: the name of its delivery.
+    pub(crate) async fn hear(&mut self) -> Option<String> {
+        let head = self.hear_head().await?;
+        self.hear_body(&head).await
+    }
+
+    /// The next bytes, so many.
+    pub(crate) async fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.read.len() < count {
+            self.read_more().await?;
+        }
+        Some(self.read.drain(..count).collect())
+    }
+
+    async fn read_more(&mut self) -> Option<()> {
+        let read = self.wire.read_buf(&mut self.read).await.ok()?;
+        (read > 0).then_some(())
+    }
+
+    /// Says something.
+    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> Option<()> {
+        self.wire.write_all(bytes.as_ref()).await.ok()?;
+        self.wire.flush().await.ok()
+    }
+
+    /// Says that nothing more is coming.
+    pub(crate) async fn hang_up(&mut self) -> Option<()> {
+        self.wire.shutdown().await.ok()
+    }
+
+    /// Waits until the other side hangs up.
+    pub(crate) async fn gone(&mut self) {
+        while self.read_more().await.is_some() {
+            self.read.clear();
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What receivers can do to the program: nothing that lasts.
+//!
+//! Each bad receiver is called, then turns good and is called again, several rounds long and all at once,
+//! while a healthy one beside them is called all the time.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::PATIENCE;
+use super::authority::{Authority, VALID, self_signed_receiver};
+use super::dns::addresses;
+use super::docs::Table;
+use super::faults::{self, Fault};
+use super::handshakes;
+use super::namespace::inside;
+use super::outside::{Conduct, Ledger};
+use super::program::{End, Ended, Footprint, World};
+use posthaste_testbed::Api;
+
+/// How often everything is done.
+const ROUNDS: usize = 3;
+/// How long an attempt may take at a receiver that would take for ever.
+const SHORT: &str = "2s";
+/// How long it may take where nobody waits for it to pass.
+const LONG: &str = "30s";
+/// How long it may take as the test sees it, on a machine that is busy with other things.
+const LATEST_MS: u64 = 20_000;
+/// How much memory may be gained between the first round and the last. What receivers send in a round is
+/// many times as much.
+const MAX_GROWTH_KIB: usize = 48 * 1_024;
+const HEALTHY: &str = "45.63.0.1";
+const LARGE_BYTES: usize = 900_000;
+const POLL_EVERY: Duration = Duration::from_millis(50);
+
+#[test]
+fn no_receiver_does_harm_that_lasts() {
+    inside("receivers::no_receiver_does_harm_that_lasts", || {
+        suffer("receivers", |_| faults::in_http())
+    });
+}
+
+#[test]
+fn no_receiver_is_trusted_that_should_not_be() {
+    inside(
+        "receivers::no_receiver_is_trusted_that_should_not_be",
+        || {
+            suffer("tls", |authority| {
+                [certificates(authority), handshakes::before_tls()]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            })
+        },
+    );
+}
+
+/// Receivers whose certificates are not good enough. The names are those that [`World`] gives them.
+fn certificates(authority: &Authority) -> Vec<Fault> {
+    let stranger = Authority::named("Unknown Trust");
+    let fault = |nth: usize, what, end, make: &dyn Fn(&str) -> _| Fault {
+        what,
+        conduct: Conduct::Certified(make(&name("tls", nth))),
+        end,
+        is_large: false,
+        is_slow: false,
+    };
+    let tls = End::Exhausted("tls");
+    vec![
+        fault(0, "a certificate that is good", End::Delivered, &|name| {
+            authority.receiver(name, VALID)
+        }),
+        fault(1, "a certificate that has expired", tls, &|name| {
+            authority.receiver(name, (2020, 2021))
+        }),
+        fault(2, "a certificate that is not valid yet", tls, &|name| {
+            authority.receiver(name, (2099, 2100))
+        }),
+        fault(3, "a certificate for another host", tls, &|_| {
+            authority.receiver("other.customer.com", VALID)
+        }),
+        fault(
+            4,
+            "a certificate for its address, not its name",
+            tls,
+            &|_| authority.receiver("45.62.0.4", VALID),
+        ),
+        fault(5, "a certificate signed by itself", tls, &|name| {
+            self_signed_receiver(name)
+        }),
+        fault(6, "a certificate of an unknown authority", tls, &|name| {
+            stranger.receiver(name, VALID)
+        }),
+        fault(
+            7,
+            "asks for a certificate that the endpoint has not",
+            tls,
+            &|name| authority.mistrustful_receiver(name),
+        ),
+    ]
+}
+
+fn name(group: &str, nth: usize) -> String {
+    format!("{group}-{nth}.customer.com")
+}
+
+async fn suffer(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>) {
+    let mut world = World::start().await;
+    let faults = make(&world.authority);
+    world.api.tenant("acme").await;
+    let mut endpoints = Vec::new();
+    let mut places = Vec::new();
+    for (nth, fault) in faults.iter().enumerate() {
+        let place = IpAddr::from([45, 62, 0, u8::try_from(nth).expect("not so many")]);
+        world.outside.settle(place, fault.conduct.clone());
+        let name = name(group, nth);
+        let address = addresses(&place.to_string());
+        world.names.tell(&name, &[address]);
+        let kind = if fault.is_large { "large" } else { "small" };
+        let fields = json!({"timeout": LONG, "event_types": [kind]});
+        let url = format!("https://{name}/hook");
+        endpoints.push(world.endpoint("acme", &url, fields).await);
+        places.push(place);
+    }
+    let before = world.footprint();
+    let healthy = Healthy::start(&mut world).await;
+
+    let rows = one_round(&mut world, &faults, &endpoints).await;
+    let after_one = world.footprint();
+    for round in 2..=ROUNDS {
+        let again = one_round(&mut world, &faults, &endpoints).await;
+        assert_eq!(again, rows, "round {round} is like the first");
+    }
+    let growth_kib = world
+        .footprint()
+        .resident_kib
+        .saturating_sub(after_one.resident_kib);
+    assert!(growth_kib < MAX_GROWTH_KIB, "{growth_kib} KiB more");
+    healthy.end().await;
+    world.tells_no_address("acme").await;
+    leaves_nothing(&mut world, before).await;
+
+    let all_over = |ledger: &Ledger| ledger.visits.iter().all(|visit| visit.is_over);
+    let ledger = world
+        .outside
+        .until("the end of every connection", all_over)
+        .await;
+    for heard in &ledger.overheard {
+        let heard = String::from_utf8_lossy(heard);
+        let plain = heard.contains("POST") || heard.contains("webhook");
+        assert!(!plain, "in plain text: {heard}");
+    }
+    let visited = ledger.addresses();
+    places.push(HEALTHY.parse().expect("an address"));
+    let strays: Vec<_> = visited.iter().filter(|one| !places.contains(one)).collect();
+    assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
+
+    let columns = ["What the receiver does", "Expected", "Result"];
+    let mut table = Table::new(group, &columns);
+    rows.iter().for_each(|row| table.row(row));
+    table.publish();
+}
+
+/// Calls every bad receiver, then lets all turn good and calls them again. Says how the first call ended.
+async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) -> Vec<[String; 3]> {
+    world.outside.reform(false);
+    let slow: Vec<&String> = faults
+        .iter()
+        .zip(endpoints)
+        .filter(|(fault, _)| fault.is_slow)
+        .map(|(_, endpoint)| endpoint)
+        .collect();
+    give_time(world, &slow, SHORT).await;
+    let bad = call_all(world, faults).await;
+    world.outside.reform(true);
+    give_time(world, &slow, LONG).await;
+    let good = call_all(world, faults).await;
+    let mut rows = Vec::new();
+    for (fault, endpoint) in faults.iter().zip(endpoints) {
+        let (what, bad, good) = (fault.what, &bad[endpoint], &good[endpoint]);
+        bad.expect(what, fault.end);
+        assert!(bad.latency_ms < LATEST_MS, "{what}: {} ms", bad.latency_ms);
+        rows.push([what.to_owned(), fault.end.shown(), bad.shown()]);
+        good.expect(what, End::Delivered);
+        assert_eq!(
+            good.snippet.as_ref(),
+            Some(&good.id),
+            "{what}: its own answer"
+        );
+    }
+    rows
+}
+
+async fn give_time(world: &mut World, endpoints: &[&String], timeout: &str) {
+    for endpoint in endpoints {
+        let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
+        let change = json!({"timeout": timeout});
+        world
+            .api
+            .call("PATCH", &path, Some(&change))
+            .await
+            .expect(200);
+    }
+}
+
+async fn call_all(world: &mut World, faults: &[Fault]) -> BTreeMap<String, Ended> {
+    let mut ended = world.deliver("acme", "small", &json!({})).await;
+    if faults.iter().any(|fault| fault.is_large) {
+        let payload = json!("z".repeat(LARGE_BYTES));
+        ended.extend(world.deliver("acme", "large", &payload).await);
+    }
+    ended
+}
+
+/// Once the endpoints are gone, so is everything that was opened for them.
+async fn leaves_nothing(world: &mut World, before: Footprint) {
+    for tenant in ["acme", "healthy"] {
+        let path = format!("/v1/tenants/{tenant}/endpoints?limit=250");
+        let list = world.api.get(&path).await.expect(200);
+        for endpoint in list["data"].as_array().expect("a list") {
+            let id = endpoint["id"].as_str().expect("an id");
+            let path = format!("/v1/tenants/{tenant}/endpoints/{id}");
+            let reply = world.api.call("DELETE", &path, None).await;
+            assert_eq!(reply.status, 204, "{}", reply.body);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = world.footprint();
+        if now.sockets <= before.sockets && now.threads <= before.threads {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{now:?} is left of {before:?}");
+        sleep(POLL_EVERY).await;
+    }
+}
+
+/// A healthy receiver, called all the time.
+struct Healthy {
+    enough: Arc<AtomicBool>,
+    calling: JoinHandle<usize>,
+}
+
+impl Healthy {
+    async fn start(world: &mut World) -> Healthy {
+        world
+            .names
+            .tell("healthy.customer.com", &[addresses(HEALTHY)]);
+        world.api.tenant("healthy").await;
+        let url = "https://healthy.customer.com/hook";
+        world.endpoint("healthy", url, json!({})).await;
+        world
+            .deliver_one("healthy")
+            .await
+            .expect("healthy", End::Delivered);
+        let enough = Arc::new(AtomicBool::new(false));
+        let api = world.another_api();
+        let calling = tokio::spawn(call_until(enough.clone(), api));
+        Healthy { enough, calling }
+    }
+
+    async fn end(self) {
+        self.enough.store(true, Ordering::Relaxed);
+        let calls = self.calling.await.expect("every call succeeded");
+        assert!(calls >= ROUNDS, "only {calls} calls");
+    }
+}
+
+/// One event after the other, each of which must arrive at its first attempt.
+async fn call_until(enough: Arc<AtomicBool>, mut api: Api) -> usize {
+    let mut calls = 0;
+    while !enough.load(Ordering::Relaxed) {
+        let event = api
+            .event("healthy", json!({"type": "a.b", "payload": calls}))
+            .await;
+        let id = event["deliveries"][0]["id"].as_str().expect("a delivery");
+        let path = format!("/v1/tenants/healthy/deliveries/{id}");
+        let over = |body: &Value| body["status"] == "succeeded" || body["status"] == "failed";
+        let ended = api.until(&path, over).await;
+        assert_eq!(ended["status"], "succeeded", "{ended}");
+        assert_eq!(ended["attempt_count"], 1, "{ended}");
+        calls += 1;
+        sleep(POLL_EVERY).await;
+    }
+    calls
+}

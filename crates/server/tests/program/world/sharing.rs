@@ -1,0 +1,147 @@
+//! Which connections are kept, for whom, and how long.
+
+use std::net::IpAddr;
+
+use serde_json::json;
+
+use super::dns::{addresses, parsed};
+use super::namespace::inside;
+use super::outside::Ledger;
+use super::program::{End, Ended, World};
+
+const NAME: &str = "hooks.customer.com";
+const URL: &str = "https://hooks.customer.com/hook";
+const PUBLIC: &str = "45.60.0.1";
+const ELSEWHERE: &str = "45.60.0.2";
+const PRIVATE: &str = "10.66.0.1";
+
+fn here() -> IpAddr {
+    parsed(PUBLIC)[0]
+}
+
+/// Over which connection a delivery arrived.
+fn visit_of(ledger: &Ledger, ended: &Ended) -> usize {
+    let mut arrivals = ledger.arrivals.iter();
+    let arrival = arrivals.find(|arrival| arrival.delivery == ended.id);
+    arrival.expect("it arrived").visit
+}
+
+async fn world(tenants: &[&str]) -> World {
+    let mut world = World::start().await;
+    world.names.tell(NAME, &[addresses(PUBLIC)]);
+    for tenant in tenants {
+        world.api.tenant(tenant).await;
+        world.endpoint(tenant, URL, json!({})).await;
+    }
+    world
+}
+
+#[test]
+fn two_tenants_never_share_a_connection() {
+    inside("sharing::two_tenants_never_share_a_connection", || async {
+        let mut world = world(&["acme", "rival"]).await;
+        let mut used = Vec::new();
+        for tenant in ["acme", "rival", "acme", "rival", "rival", "acme"] {
+            let ended = world.deliver_one(tenant).await;
+            ended.expect(tenant, End::Delivered);
+            used.push((tenant, visit_of(&world.outside.ledger(), &ended)));
+        }
+        let ledger = world.outside.ledger();
+        assert_eq!(
+            ledger.visits_to(here()),
+            [0, 1],
+            "each has one and keeps it"
+        );
+        for (tenant, visit) in used {
+            assert_eq!(visit, usize::from(tenant == "rival"), "{tenant}");
+        }
+    });
+}
+
+#[test]
+fn two_endpoints_of_one_tenant_do_not_share_one_either() {
+    let test = "sharing::two_endpoints_of_one_tenant_do_not_share_one_either";
+    inside(test, || async {
+        let mut world = world(&[]).await;
+        world.api.tenant("acme").await;
+        for kind in ["one", "two"] {
+            let fields = json!({"event_types": [kind]});
+            world.endpoint("acme", URL, fields).await;
+        }
+        for (kind, visit) in [("one", 0), ("two", 1), ("one", 0), ("two", 1)] {
+            let ended = world.deliver("acme", kind, &json!({})).await;
+            let ended = ended.values().next().expect("one of the two");
+            ended.expect(kind, End::Delivered);
+            assert_eq!(visit_of(&world.outside.ledger(), ended), visit);
+        }
+        assert_eq!(world.outside.ledger().visits_to(here()), [0, 1]);
+    });
+}
+
+#[test]
+fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
+    let test = "sharing::a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew";
+    inside(test, || async {
+        let mut world = world(&["acme"]).await;
+        world
+            .deliver_one("acme")
+            .await
+            .expect("first", End::Delivered);
+        let lookups = world.names.asked().len();
+        world.names.tell(NAME, &[addresses(PRIVATE)]);
+        let second = world.deliver_one("acme").await;
+        second.expect("over the kept connection", End::Delivered);
+        assert_eq!(visit_of(&world.outside.ledger(), &second), 0);
+        assert_eq!(world.names.asked().len(), lookups, "nobody was asked");
+
+        // It ends by itself, long before the receiver would have closed it.
+        world
+            .outside
+            .until("the end of the kept connection", |ledger| {
+                ledger.visits[0].is_over
+            })
+            .await;
+        let third = world.deliver_one("acme").await;
+        third.expect("over a new connection", End::Unsafe);
+        assert!(world.names.asked().len() > lookups);
+        assert_eq!(world.outside.ledger().addresses(), [here()].into());
+        world.tells_no_address("acme").await;
+    });
+}
+
+#[test]
+fn a_changed_url_leaves_the_old_connection_at_once() {
+    let test = "sharing::a_changed_url_leaves_the_old_connection_at_once";
+    inside(test, || async {
+        let mut world = world(&[]).await;
+        world
+            .names
+            .tell("new.customer.com", &[addresses(ELSEWHERE)]);
+        world.api.tenant("acme").await;
+        let id = world.endpoint("acme", URL, json!({})).await;
+        let path = format!("/v1/tenants/acme/endpoints/{id}");
+        for (nth, url) in [
+            "https://hooks.customer.com/other",
+            "https://new.customer.com/other",
+            "https://new.customer.com:8443/other",
+            "https://hooks.customer.com/other",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let ended = world.deliver_one("acme").await;
+            ended.expect("before", End::Delivered);
+            assert_eq!(visit_of(&world.outside.ledger(), &ended), nth);
+            let change = json!({"url": url});
+            let changed = world.api.call("PATCH", &path, Some(&change)).await;
+            changed.expect(200);
+        }
+        let ended = world.deliver_one("acme").await;
+        ended.expect("after", End::Delivered);
+        let gone = |ledger: &Ledger| ledger.visits[..4].iter().all(|visit| visit.is_over);
+        let ledger = world.outside.until("the end of the old ones", gone).await;
+        assert_eq!(visit_of(&ledger, &ended), 4);
+        let ports: Vec<u16> = ledger.visits.iter().map(|visit| visit.port).collect();
+        assert_eq!(ports, [443, 443, 443, 8443, 443]);
+    });
+}

@@ -1,0 +1,176 @@
+//! Fetching tokens goes through the same door: an authorization server leads nowhere that an endpoint
+//! could not, and without a token its endpoint is not called.
+
+use std::net::IpAddr;
+
+use serde_json::json;
+
+use super::authority::{Authority, VALID};
+use super::dns::{addresses, parsed};
+use super::docs::Table;
+use super::namespace::inside;
+use super::outside::Conduct;
+use super::program::{End, World, once};
+
+/// Shorter for those that never answer.
+const SHORT: &str = "2s";
+const LONG: &str = "30s";
+const TOKEN: &str = r#"{"access_token":"abc","token_type":"Bearer","expires_in":3600}"#;
+
+struct Case {
+    what: &'static str,
+    /// Where the authorization server's name leads.
+    leads_to: String,
+    conduct: Option<Conduct>,
+    timeout: &'static str,
+    end: End,
+}
+
+/// Hears a request for a token and answers like this.
+macro_rules! answering {
+    ($answer:expr) => {
+        Some(Conduct::Secured(|mut line| {
+            Box::pin(async move {
+                line.hear().await?;
+                line.say($answer).await?;
+                line.gone().await;
+                None
+            })
+        }))
+    };
+}
+
+fn server(nth: usize) -> String {
+    format!("login-{nth}.customer.com")
+}
+
+fn place(nth: usize) -> IpAddr {
+    parsed(&format!("45.64.0.{nth}"))[0]
+}
+
+fn destination(nth: usize) -> IpAddr {
+    parsed(&format!("45.65.0.{nth}"))[0]
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut add = |what, leads_to: Option<&str>, conduct, end| {
+        let here = place(cases.len()).to_string();
+        let leads_to = leads_to.map_or(here.clone(), |list| list.replace("HERE", &here));
+        cases.push(Case {
+            what,
+            leads_to,
+            conduct,
+            timeout: match end == End::Exhausted("timeout") {
+                true => SHORT,
+                false => LONG,
+            },
+            end,
+        });
+    };
+    add(
+        "gives a token",
+        None,
+        answering!(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{TOKEN}",
+            TOKEN.len()
+        )),
+        End::Delivered,
+    );
+    add("is inside", Some("10.68.0.1"), None, End::Unsafe);
+    add(
+        "is outside and inside",
+        Some("HERE 169.254.169.254"),
+        None,
+        End::Unsafe,
+    );
+    add(
+        "redirects inside (302)",
+        None,
+        answering!(
+            "HTTP/1.1 302 Found\r\nlocation: https://10.68.0.2/\r\ncontent-length: 0\r\n\r\n"
+        ),
+        End::Exhausted("unknown"),
+    );
+    let stranger = Authority::named("Unknown Trust");
+    let config = stranger.receiver(&server(4), VALID);
+    add(
+        "has a certificate of an unknown authority",
+        None,
+        Some(Conduct::Certified(config)),
+        End::Exhausted("tls"),
+    );
+    add(
+        "says nothing",
+        None,
+        answering!(""),
+        End::Exhausted("timeout"),
+    );
+    add(
+        "never ends its answer",
+        None,
+        Some(Conduct::Secured(|mut line| {
+            Box::pin(async move {
+                line.hear().await?;
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n{\"x\":\"";
+                line.say(head).await?;
+                while line.say("z".repeat(1 << 16)).await.is_some() {}
+                None
+            })
+        })),
+        End::Exhausted("unknown"),
+    );
+    cases
+}
+
+#[test]
+fn a_token_is_fetched_through_the_same_door() {
+    inside(
+        "tokens::a_token_is_fetched_through_the_same_door",
+        || async {
+            let mut world = World::start().await;
+            world.api.tenant("acme").await;
+            let auth = |url: &str| json!({"kind": "oauth2", "token_url": url, "client_id": "us", "client_secret": "s3cret"});
+            let inner = "https://169.254.169.254/latest/api/token";
+            let asked = once("https://hooks.customer.com/", json!({"auth": auth(inner)}));
+            let refused = world.api.post("/v1/tenants/acme/endpoints", asked).await;
+            assert_eq!(refused.status, 422, "{}", refused.body);
+            assert_eq!(refused.body["code"], "unsafe_destination");
+
+            let cases = cases();
+            let mut endpoints = Vec::new();
+            for (nth, case) in cases.iter().enumerate() {
+                world.names.tell(&server(nth), &[addresses(&case.leads_to)]);
+                let name = format!("hooks-{nth}.customer.com");
+                let there = addresses(&destination(nth).to_string());
+                world.names.tell(&name, &[there]);
+                if let Some(conduct) = &case.conduct {
+                    world.outside.settle(place(nth), conduct.clone());
+                }
+                let auth = auth(&format!("https://{}/token", server(nth)));
+                let fields = json!({"timeout": case.timeout, "auth": auth});
+                let url = format!("https://{name}/hook");
+                endpoints.push(world.endpoint("acme", &url, fields).await);
+            }
+            let ended = world.deliver("acme", "one", &json!({})).await;
+            let columns = ["What the authorization server does", "Expected", "Result"];
+            let mut table = Table::new("tokens", &columns);
+            let visited = world.outside.ledger().addresses();
+            let mut may_be_visited = Vec::new();
+            for (nth, case) in cases.iter().enumerate() {
+                let ended = &ended[&endpoints[nth]];
+                ended.expect(case.what, case.end);
+                let called = visited.contains(&destination(nth));
+                assert_eq!(called, case.end == End::Delivered, "{}", case.what);
+                may_be_visited.push(destination(nth));
+                may_be_visited.extend((case.end != End::Unsafe).then(|| place(nth)));
+                table.row(&[case.what.to_owned(), case.end.shown(), ended.shown()]);
+            }
+            let stray = |one: &&IpAddr| !may_be_visited.contains(one);
+            let strays: Vec<_> = visited.iter().filter(stray).collect();
+            assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
+            world.tells_no_address("acme").await;
+            table.publish();
+        },
+    );
+}
