@@ -91,10 +91,36 @@ pub fn most_at_once(ledger: &[Arrival]) -> usize {
 /// Never more than so many at once, at one endpoint.
 pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
     let most = most_at_once(ledger);
-    if most > cap {
-        return Err(format!("{most} were in flight at once, where {cap} may be"));
+    if most <= cap {
+        return Ok(());
     }
-    Ok(())
+    // The arrivals that were here when one more came than may be, for whoever looks for the cause.
+    let here_with = |last: &Arrival| -> Vec<&Arrival> {
+        let is_here = |other: &&Arrival| {
+            other.at <= last.at && other.left_at.is_none_or(|left_at| left_at > last.at)
+        };
+        ledger.iter().filter(is_here).collect()
+    };
+    let here = ledger.iter().map(here_with).find(|here| here.len() > cap);
+    let began = ledger.iter().map(|arrival| arrival.at).min();
+    let since_began = |at: Instant| began.map(|began| at - began);
+    let shown: Vec<String> = here
+        .unwrap_or_default()
+        .iter()
+        .map(|arrival| {
+            format!(
+                "{} from {:?}, here from {:?} to {:?}",
+                arrival.delivery(),
+                arrival.sender,
+                since_began(arrival.at),
+                arrival.left_at.and_then(since_began)
+            )
+        })
+        .collect();
+    Err(format!(
+        "{most} were in flight at once, where {cap} may be:\n{}",
+        shown.join("\n")
+    ))
 }
 
 /// Nothing of one node was here while something of another was, at one endpoint. Of whom nobody knows who it was, for it

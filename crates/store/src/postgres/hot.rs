@@ -503,14 +503,9 @@ async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
     let mut held: FxHashMap<i16, i64> = FxHashMap::default();
     let mut me = None;
     // The ownership of each record, not the current one: this node may have lost a shard and claimed it again since.
-    for Tenure {
-        me: node,
-        shard,
-        epoch,
-    } in batch.current().map(|it| it.tenure)
-    {
-        me = Some(node.0 as i64);
-        held.insert(shard.number() as i16, epoch.unwrap_or(-1));
+    for tenure in batch.current().map(|it| it.tenure) {
+        me = Some(tenure.me.0 as i64);
+        held.insert(tenure.shard.number() as i16, tenure.epoch.unwrap_or(-1));
     }
     let (shards, epochs): (Vec<i16>, Vec<i64>) = held.into_iter().unzip();
     scene

@@ -18,12 +18,14 @@ use super::endpoints;
 use super::fault::Fault;
 use super::holdings::Tenure;
 use super::link::Link;
+use super::operation::{Operation, Recording, Task};
 use super::outbox::{self, Failed, NoticeColumns};
+use super::reply::Reply;
 use super::rows::{self, failed_with, granted, standing_of};
 use super::scene::Scene;
 use super::tally::Tally;
 use crate::codes::Coded;
-use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, Retried, Swept, Written};
 
 /// What a batch of attempts comes to.
 #[derive(Default)]
@@ -230,8 +232,37 @@ pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> R
     Ok(())
 }
 
+/// The operation that records an attempt. One that disables its endpoint changes more than rows of deliveries, so it gets
+/// a transaction of its own.
+pub(super) fn recording(
+    now: Timestamp,
+    attempt: Box<AttemptRecord>,
+    detail: AttemptDetail,
+    tenure: Tenure,
+    done: Done<Written>,
+) -> Operation {
+    if attempt.disable.is_some() {
+        let run =
+            async move |scene: &mut Scene| disable(scene, now, &attempt, &detail, tenure).await;
+        return Task::owners(0, Some(Written::Superseded), run, done);
+    }
+    Operation::Record(Box::new(Recording {
+        now,
+        attempt: *attempt,
+        detail,
+        tenure,
+        reply: Reply::new(done),
+    }))
+}
+
+/// The operation that cancels a delivery as the owner of its endpoint.
+pub(super) fn cancelling(delivery: DeliveryId, at: Timestamp, done: Done<Written>) -> Operation {
+    let run = async move |scene: &mut Scene| cancel_as_owner(scene, delivery, at).await;
+    Task::owners(0, Some(Written::Superseded), run, done)
+}
+
 /// Cancels a delivery as the owner of its endpoint, if it still waits.
-pub(super) async fn cancel_as_owner(
+async fn cancel_as_owner(
     scene: &mut Scene,
     delivery: DeliveryId,
     at: Timestamp,
@@ -258,7 +289,7 @@ pub(super) async fn cancel(
 }
 
 /// Records an attempt that disables its endpoint, under the ownership that it was handed in under.
-pub(super) async fn disable(
+async fn disable(
     scene: &mut Scene,
     now: Timestamp,
     attempt: &AttemptRecord,

@@ -19,7 +19,7 @@ use super::fault::Fault;
 use super::floors::Floors;
 use super::link::Link;
 use super::membership::Membership;
-use super::operation::{Accepting, Operation, Recording, Task};
+use super::operation::{Accepting, Operation, Task};
 use super::queue::Queue;
 use super::readers::{Pace, Readers};
 use super::reply::{Closed, Reply, promise};
@@ -406,27 +406,9 @@ impl Store for PostgresStore {
             Record::Attempt(attempt) => {
                 let endpoint = attempt.delivery.facts().endpoint;
                 let tenure = self.membership.holdings.tenure(endpoint);
-                if attempt.disable.is_none() {
-                    Operation::Record(Box::new(Recording {
-                        now,
-                        attempt: *attempt,
-                        detail,
-                        tenure,
-                        reply: Reply::new(done),
-                    }))
-                } else {
-                    let run = async move |scene: &mut Scene| {
-                        record::disable(scene, now, &attempt, &detail, tenure).await
-                    };
-                    Task::owners(0, Some(Written::Superseded), run, done)
-                }
+                record::recording(now, attempt, detail, tenure, done)
             }
-            Record::Cancel { delivery, at } => {
-                let run = async move |scene: &mut Scene| {
-                    record::cancel_as_owner(scene, delivery, at).await
-                };
-                Task::owners(0, Some(Written::Superseded), run, done)
-            }
+            Record::Cancel { delivery, at } => record::cancelling(delivery, at, done),
         };
         self.shared.queue.push(operation);
     }

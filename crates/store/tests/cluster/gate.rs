@@ -34,10 +34,26 @@ impl Gate {
         }
     }
 
-    /// Kills every open connection so that its owner notices only when it next writes, as after a database restart
-    /// whose closing packets have not arrived yet. New connections work.
+    /// Kills every open connection so that an idle one is noticed only when it is next used, as after a database
+    /// restart whose closing packets have not arrived yet. New connections work.
     pub(crate) fn kill_unnoticed(&self) {
-        self.0.lock().expect("nobody panicked").generation += 1;
+        let waiting = {
+            let mut state = self.0.lock().expect("nobody panicked");
+            state.generation += 1;
+            std::mem::take(&mut state.waiting)
+        };
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+
+    /// Wakes this task when connections are killed or the gate is opened.
+    fn wake_on_change(&self, context: &Context<'_>) {
+        let mut state = self.0.lock().expect("nobody panicked");
+        let is_known = |known: &Waker| known.will_wake(context.waker());
+        if !state.waiting.iter().any(is_known) {
+            state.waiting.push(context.waker().clone());
+        }
     }
 
     fn generation(&self) -> u64 {
@@ -63,6 +79,7 @@ impl Dial for Gate {
             let wire: Box<dyn Wire> = Box::new(Gated {
                 gate: gate.clone(),
                 generation: gate.generation(),
+                awaits_answer: false,
                 wire: dialled.await?,
             });
             Ok(wire)
@@ -73,6 +90,8 @@ impl Dial for Gate {
 struct Gated {
     gate: Gate,
     generation: u64,
+    /// Something was written since the last read.
+    awaits_answer: bool,
     wire: Box<dyn Wire>,
 }
 
@@ -89,10 +108,18 @@ impl AsyncRead for Gated {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         std::task::ready!(self.gate.poll_open(context));
+        self.gate.wake_on_change(context);
         if self.is_dead() {
-            return Poll::Pending;
+            return match self.awaits_answer {
+                true => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+                false => Poll::Pending,
+            };
         }
-        Pin::new(&mut self.wire).poll_read(context, buffer)
+        let read = Pin::new(&mut self.wire).poll_read(context, buffer);
+        if read.is_ready() {
+            self.awaits_answer = false;
+        }
+        read
     }
 }
 
@@ -106,6 +133,7 @@ impl AsyncWrite for Gated {
         if self.is_dead() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
+        self.awaits_answer = true;
         Pin::new(&mut self.wire).poll_write(context, bytes)
     }
 
