@@ -4,6 +4,10 @@
     clippy::disallowed_methods,
     reason = "tests call the program as people do"
 )]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the tests in `serve` run a second time on PostgreSQL, as `serve_on_postgres`"
+)]
 
 mod bench;
 mod canary;

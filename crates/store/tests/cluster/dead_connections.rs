@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::stage::{Stage, wait};
 
 const LEASE_MS: u64 = 20_000;
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 5;
 
 fn acme() -> TenantId {
     "acme".parse().expect("a name")

@@ -25,6 +25,13 @@ use crate::engines::{Database, NoOrders, settings};
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 pub(crate) const HERE: EndpointId = EndpointId(1);
 
+/// Refuses every registration. Without this a node that was struck off registers and claims its shards again, within a
+/// second or as soon as it hears of another node, and then rightly acts as a member.
+pub(crate) const REFUSE_REGISTRATIONS: &str = "\
+     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+     RAISE EXCEPTION 'no node registers during this test'; END $$; \
+     CREATE TRIGGER refuse BEFORE INSERT ON nodes FOR EACH ROW EXECUTE FUNCTION refuse()";
+
 /// A node on a database.
 pub(crate) struct Node {
     pub(crate) store: PostgresStore,

@@ -9,18 +9,12 @@ use posthaste_store::{Allowance, DisabledReason, Ingest, Insertion, Store, Swept
 
 use crate::engines::{Database, settings};
 use crate::given::{
-    HERE, NOW, Node, acme, event, hand_in_success, node, node_with, one, run, succeed, tenant,
+    HERE, NOW, Node, REFUSE_REGISTRATIONS, acme, event, hand_in_success, node, node_with, one, run,
+    succeed, tenant,
 };
 
 /// Takes every shard from its owner, as peers do when a node has been silent for too long.
 const EXPROPRIATE: &str = "DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1";
-
-/// Refuses every registration. Without this a node that was expropriated registers and claims its shards again within
-/// milliseconds of hearing that another node has joined, and then rightly writes as their owner.
-const REFUSE_REGISTRATIONS: &str = "\
-     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-     RAISE EXCEPTION 'no node registers during this test'; END $$; \
-     CREATE TRIGGER refuse BEFORE INSERT ON nodes FOR EACH ROW EXECUTE FUNCTION refuse()";
 
 #[test]
 fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {

@@ -7,7 +7,7 @@ use posthaste_core::id::TenantId;
 use posthaste_store::{Answer, Store, StoreError};
 
 use crate::engines::Database;
-use crate::given::{NOW, Node, acme, event, node, one, run};
+use crate::given::{NOW, Node, REFUSE_REGISTRATIONS, acme, event, node, one, run};
 
 fn globex() -> TenantId {
     "globex".parse().expect("a name")
@@ -59,7 +59,8 @@ fn nodes_share_what_a_tenant_may_have_under_way() {
     assert_eq!(ask(&there, 1, 0, 0, 1), room(1, 1));
     // What a node had that is struck off is free again, and it has nothing.
     let other = there.store.cluster().expect("it can be shared").me();
-    database.run(&format!("DELETE FROM nodes WHERE no = {}", other.0));
+    let strike_off = format!("DELETE FROM nodes WHERE no = {}", other.0);
+    database.run(&format!("{strike_off}; {REFUSE_REGISTRATIONS}"));
     assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
     assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
     // What does not change is not written again.
