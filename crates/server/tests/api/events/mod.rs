@@ -3,9 +3,9 @@
 mod attention;
 mod dead_letters;
 mod deliveries;
-mod events;
 mod figures;
 mod ids;
+mod ingest;
 pub(crate) mod kit;
 mod refusals;
 mod replays;
