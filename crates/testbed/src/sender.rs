@@ -5,11 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 /// Nodes that run, by their processes.
 static NODES: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// The advice where a process may not copy the descriptors of its children.
+const REMEDY: &str = "cannot tell which node sent a request (pidfd_getfd, Linux 5.6; in a container add \
+     `--cap-add SYS_PTRACE`)";
 
 /// A node was started.
 pub(crate) fn started(pid: u32) {
@@ -25,9 +30,15 @@ pub(crate) fn ended(pid: u32) {
 /// does, or none any more.
 pub(crate) fn of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     let nodes = NODES.lock().unwrap().clone();
-    nodes
-        .into_iter()
-        .find(|pid| holds(*pid, theirs, ours).unwrap_or(false))
+    nodes.into_iter().find(|pid| {
+        let holds = holds(*pid, theirs, ours);
+        holds.unwrap_or_else(|error| match error.kind() {
+            // It has ended.
+            io::ErrorKind::NotFound => false,
+            _ if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => false,
+            _ => panic!("{REMEDY}: {error}"),
+        })
+    })
 }
 
 /// Whether a process has the socket with these ends. Asks the socket itself, by a copy of its descriptor: the system's
@@ -46,9 +57,11 @@ fn holds(pid: u32, theirs: SocketAddr, ours: SocketAddr) -> io::Result<bool> {
         let Some(descriptor) = descriptor.filter(|_| is_socket) else {
             continue;
         };
-        // It may have been closed since.
-        let Ok(copy) = pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) else {
-            continue;
+        let copy = match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
+            Ok(copy) => copy,
+            // It was closed since.
+            Err(Errno::BADF) => continue,
+            Err(error) => return Err(error.into()),
         };
         let is = |end: Option<SocketAddrAny>, address: SocketAddr| {
             end.and_then(|end| SocketAddr::try_from(end).ok()) == Some(address)

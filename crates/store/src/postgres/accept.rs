@@ -378,3 +378,54 @@ pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endp
 pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[]) \
     AS k (tenant_no, key, fingerprint, event_id) ORDER BY tenant_no, key COLLATE \"C\"";
+
+/// Inserts idempotency keys.
+pub(super) async fn insert_keys(link: &Link, it: &KeyColumns<'_>) -> Result<(), Fault> {
+    let sql = INSERT_KEYS;
+    link.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
+        .await?;
+    Ok(())
+}
+
+/// Inserts events.
+pub(super) async fn insert_events(link: &Link, it: &EventColumns<'_>) -> Result<(), Fault> {
+    link.execute(
+        INSERT_EVENTS,
+        &[
+            &it.ids,
+            &it.tenants,
+            &it.created,
+            &it.deliver_at,
+            &it.orderings,
+            &it.tests,
+            &it.types,
+            &it.content_types,
+            &it.keys,
+            &it.deliveries,
+            &it.payloads,
+            &it.traces,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Inserts deliveries that wait.
+pub(super) async fn insert_waiting(link: &Link, it: &WaitingColumns<'_>) -> Result<(), Fault> {
+    link.execute(
+        INSERT_WAITING,
+        &[
+            &it.ids,
+            &it.events,
+            &it.endpoints,
+            &it.tenants,
+            &it.created,
+            &it.dues,
+            &it.give_ups,
+            &it.orderings,
+            &it.types,
+        ],
+    )
+    .await?;
+    Ok(())
+}

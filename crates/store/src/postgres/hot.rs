@@ -14,7 +14,7 @@ use super::accept::{self, Acceptance, Desk, Known};
 use super::columns::Id;
 use super::fault::{Fault, Verdict};
 use super::holdings::Tenure;
-use super::link::{Link, QUICK_ANSWER};
+use super::link::{Link, NotConnected, QUICK_ANSWER};
 use super::operation::{Accepting, Recording};
 use super::outbox;
 use super::partitions::Day;
@@ -71,7 +71,7 @@ impl Batch {
     }
 
     /// Nothing of it was done.
-    fn refuse(self, why: &StoreError) {
+    pub(super) fn refuse(self, why: &StoreError) {
         for accepting in self.accepts {
             accepting.reply.give(Err(why.clone()));
         }
@@ -140,10 +140,10 @@ impl Batch {
 }
 
 impl Writer {
-    /// Writes a batch, and answers everybody in it.
-    pub(super) async fn write_hot(&mut self, mut batch: Batch) {
+    /// Writes a batch, and answers everybody in it. Fails if the database cannot be reached.
+    pub(super) async fn write_hot(&mut self, mut batch: Batch) -> Result<(), NotConnected> {
         if batch.len() == 0 {
-            return;
+            return Ok(());
         }
         let until = Instant::now() + PATIENCE;
         let mut in_the_way = false;
@@ -151,8 +151,9 @@ impl Writer {
             if in_the_way && Instant::now() >= until {
                 break;
             }
-            if let Err(why) = self.connect().await {
-                return batch.refuse(&why);
+            if let Err(failed) = self.connect().await {
+                batch.refuse(&failed.why);
+                return Err(failed);
             }
             self.scene.link.wait_for(QUICK_ANSWER);
             let fault = match self.try_hot(&mut batch).await {
@@ -162,7 +163,8 @@ impl Writer {
                     }
                     let month = batch.accepts.last().map(|it| Month::of(it.now));
                     batch.answer(ingests);
-                    return self.forget_usage(month).await;
+                    self.forget_usage(month).await;
+                    return Ok(());
                 }
                 Err(fault) => fault,
             };
@@ -190,7 +192,8 @@ impl Writer {
             match again {
                 Ok(()) => {}
                 Err(fault) if fault.verdict() == Verdict::Lost || batch.len() == 1 => {
-                    return batch.refuse(&fault.into_store_error());
+                    batch.refuse(&fault.into_store_error());
+                    return Ok(());
                 }
                 Err(_) => break,
             }
@@ -198,12 +201,18 @@ impl Writer {
         // Whoever is in the way of all of them is in the way of each.
         if batch.len() == 1 || in_the_way {
             let why = "others were in the way for too long".to_owned();
-            return batch.refuse(&StoreError::Unavailable(why));
+            batch.refuse(&StoreError::Unavailable(why));
+            return Ok(());
         }
         // One of them is at fault, and only that one must fail.
-        for single in batch.one_by_one() {
-            Box::pin(self.write_hot(single)).await;
+        let mut singles = batch.one_by_one().into_iter();
+        while let Some(single) = singles.next() {
+            if let Err(failed) = Box::pin(self.write_hot(single)).await {
+                singles.for_each(|rest| rest.refuse(&failed.why));
+                return Err(failed);
+            }
         }
+        Ok(())
     }
 
     /// Plans a batch and commits it.
@@ -433,13 +442,13 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
     }
     pipeline.then(guard(scene, batch));
     if keys {
-        pipeline.then(insert_keys(link, &accepted.keys));
+        pipeline.then(accept::insert_keys(link, &accepted.keys));
     }
     if events {
-        pipeline.then(insert_events(link, &accepted.events));
+        pipeline.then(accept::insert_events(link, &accepted.events));
     }
     if waits {
-        pipeline.then(insert_waiting(link, &accepted.waiting));
+        pipeline.then(accept::insert_waiting(link, &accepted.waiting));
     }
     if end {
         pipeline.then(record::end(link, &recorded.ended));
@@ -512,54 +521,6 @@ async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
         .link
         .execute(GUARD, &[&known, &me, &shards, &epochs])
         .await?;
-    Ok(())
-}
-
-async fn insert_keys(link: &Link, it: &accept::KeyColumns<'_>) -> Result<(), Fault> {
-    let sql = accept::INSERT_KEYS;
-    link.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
-        .await?;
-    Ok(())
-}
-
-async fn insert_events(link: &Link, it: &accept::EventColumns<'_>) -> Result<(), Fault> {
-    link.execute(
-        accept::INSERT_EVENTS,
-        &[
-            &it.ids,
-            &it.tenants,
-            &it.created,
-            &it.deliver_at,
-            &it.orderings,
-            &it.tests,
-            &it.types,
-            &it.content_types,
-            &it.keys,
-            &it.deliveries,
-            &it.payloads,
-            &it.traces,
-        ],
-    )
-    .await?;
-    Ok(())
-}
-
-async fn insert_waiting(link: &Link, it: &accept::WaitingColumns<'_>) -> Result<(), Fault> {
-    link.execute(
-        accept::INSERT_WAITING,
-        &[
-            &it.ids,
-            &it.events,
-            &it.endpoints,
-            &it.tenants,
-            &it.created,
-            &it.dues,
-            &it.give_ups,
-            &it.orderings,
-            &it.types,
-        ],
-    )
-    .await?;
     Ok(())
 }
 

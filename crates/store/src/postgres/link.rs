@@ -338,6 +338,16 @@ impl Connector {
         }
     }
 
+    /// The time of the next attempt to connect, if there is no connection because one failed.
+    pub(super) fn next_try_at(&self) -> Option<tokio::time::Instant> {
+        self.next_try_at
+    }
+
+    /// Whether there is a connection that is usable as far as is known.
+    pub(super) fn is_connected(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.is_closed())
+    }
+
     /// A new connection, and if there is none, why.
     pub(super) async fn open(&mut self) -> Result<Rc<Link>, Unlinked> {
         let (link, pump) = connect(&self.settings, &self.settings.server).await?;

@@ -323,12 +323,13 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
         let looks = post.called.swap(false, Ordering::SeqCst) || now >= look_at;
         let mut busy = letters.len() == MAX_AT_ONCE;
         if !letters.is_empty() || looks {
+            let mut unsent = &letters[..];
             let mut exchanged =
-                exchange(&mut tether, &membership, &mut time, &letters, looks).await;
+                exchange(&mut tether, &membership, &mut time, &mut unsent, looks).await;
             if matches!(exchanged, Err(ExchangeError::FoundDead(_))) {
                 tether.cut();
                 time = None;
-                exchanged = exchange(&mut tether, &membership, &mut time, &letters, looks).await;
+                exchanged = exchange(&mut tether, &membership, &mut time, &mut unsent, looks).await;
             }
             match exchanged {
                 Ok(full) => {
@@ -342,7 +343,7 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
                     failures = failures.saturating_add(1);
                     let why =
                         StoreError::Unavailable(format!("another node cannot be asked: {why}"));
-                    refuse(post, &letters, &why);
+                    refuse(post, unsent, &why);
                     post.called.store(true, Ordering::SeqCst);
                 }
             }
@@ -367,7 +368,7 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
     }
 }
 
-/// The reason why letters were neither sent nor taken.
+/// The reason why letters were not sent or not taken.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     /// No answer within the time limit.
@@ -406,19 +407,20 @@ fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
     }
 }
 
-/// Sends letters, and takes out what there is. Says whether there may be more.
+/// Sends what is unsent, and takes out what there is. Returns whether there may be more.
 async fn exchange(
     tether: &mut Tether,
     membership: &Arc<Membership>,
     time: &mut Option<Time>,
-    letters: &[Letter],
+    unsent: &mut &[Letter],
     looks: bool,
 ) -> Result<bool, ExchangeError> {
     let late = |_| ExchangeError::TimedOut;
     let connected = timeout(PATIENCE, tether.link()).await.map_err(late)?;
     let link = connected.map_err(ExchangeError::NotConnected)?;
     let me = membership.holdings.me();
-    if !letters.is_empty() {
+    if !unsent.is_empty() {
+        let letters = *unsent;
         let known = time.filter(|time| time.at.elapsed() < TIME_HOLDS);
         let sending = async {
             let known = match known {
@@ -429,6 +431,8 @@ async fn exchange(
             Ok::<_, Fault>((sent, known))
         };
         let (sent, known) = timeout(PATIENCE, sending).await.map_err(late)??;
+        // If taking fails from here on, these are not sent again.
+        *unsent = &[];
         *time = Some(known);
         let gone: Vec<Letter> = letters
             .iter()

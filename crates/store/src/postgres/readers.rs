@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::fault::{Fault, Verdict};
 use super::link::{ANSWER, Connector, GRACE, Link, NotConnected, QUICK_ANSWER};
@@ -33,6 +33,8 @@ const MAX_WAITING_READS: usize = 16_384;
 /// A read that looks through everything may take so long.
 const ENDLESS_MS: u32 = 600_000;
 
+/// The least time that a read gets on a connection that took long to open.
+const MIN_ANSWER: Duration = Duration::from_secs(1);
 /// Connections that one read may use: the second only if the first was dead.
 const MAX_TRIES: u32 = 2;
 
@@ -206,6 +208,16 @@ impl Readers {
         self.long.shut();
         self.endless.shut();
     }
+
+    /// Refuses whatever still waits, when no connection works any more.
+    pub(super) fn refuse_all(&self) {
+        for desk in [&self.quick, &self.long, &self.endless] {
+            let waiting = std::mem::take(&mut desk.lock().waiting);
+            for (_, job) in waiting {
+                job.refuse(StoreError::Closed);
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -218,6 +230,8 @@ struct Desk {
 struct Inner {
     /// With the time at which each arrived, oldest first.
     waiting: VecDeque<(Instant, Box<dyn Job>)>,
+    /// The number of connections of this desk that were usable when they were last used.
+    connected: usize,
     shut: bool,
 }
 
@@ -266,23 +280,53 @@ impl Desk {
     }
 
     async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
-        while let Some(job) = self.next().await {
-            self.serve(&mut connector, pace, job).await;
+        let mut was_connected = false;
+        loop {
+            // Another connection serves what waits while this one may not be opened yet.
+            if let Some(next_try_at) = connector.next_try_at()
+                && self.lock().connected > 0
+            {
+                tokio::time::sleep_until(next_try_at).await;
+            }
+            let Some(job) = self.next().await else {
+                return;
+            };
+            self.serve(&mut connector, pace, job, was_connected).await;
+            let is_connected = connector.is_connected();
+            let mut inner = self.lock();
+            inner.connected += usize::from(is_connected);
+            inner.connected -= usize::from(was_connected);
+            was_connected = is_connected;
         }
     }
 
     /// Answers one read, on a second connection if the first is found dead.
-    async fn serve(&self, connector: &mut Connector, pace: Pace, mut job: Box<dyn Job>) {
+    async fn serve(
+        &self,
+        connector: &mut Connector,
+        pace: Pace,
+        mut job: Box<dyn Job>,
+        was_connected: bool,
+    ) {
         let deadline = Instant::now() + pace.time_limit();
         for tries in 1..=MAX_TRIES {
-            let link = match connector.link().await {
-                Ok(link) => link,
-                Err(NotConnected { tried_at, why }) => {
+            let link = match timeout_at(deadline, connector.link()).await {
+                Ok(Ok(link)) => link,
+                Ok(Err(NotConnected { tried_at, why })) => {
+                    if self.lock().connected > usize::from(was_connected) {
+                        // Another connection serves it.
+                        return self.put_back(job);
+                    }
                     self.refuse_older(tried_at, &why);
                     return job.refuse(why);
                 }
+                Err(_) => {
+                    let why = format!("no connection within {} s", pace.time_limit().as_secs());
+                    return job.refuse(StoreError::Unavailable(why));
+                }
             };
-            link.wait_for(deadline.saturating_duration_since(Instant::now()));
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            link.wait_for(remaining.max(MIN_ANSWER));
             if pace == Pace::Endless
                 && let Err(fault) = link
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
@@ -300,6 +344,12 @@ impl Desk {
                 Ran::FoundDead => connector.drop_link(),
             }
         }
+    }
+
+    /// Puts a read before all others, for another connection.
+    fn put_back(&self, job: Box<dyn Job>) {
+        self.lock().waiting.push_front((Instant::now(), job));
+        self.filled.notify_one();
     }
 
     /// Refuses every waiting read that arrived before a failed attempt to connect was started. One that arrived later

@@ -89,6 +89,7 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let Ending(shared) = self;
         shared.readers.close();
+        shared.readers.refuse_all();
         if std::thread::panicking() {
             let why = stopped();
             shared.queue.fail(&why);
@@ -183,6 +184,7 @@ async fn live(
             Err(_) => reader.abort(),
         }
     }
+    shared.readers.refuse_all();
 }
 
 async fn open(

@@ -16,7 +16,7 @@ use super::link::{Connector, NotConnected, WRITTEN};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
-use crate::{HandOver, StoreError};
+use crate::HandOver;
 
 /// How often something is done again because somebody was in the way.
 pub(super) const MAX_TRIES: usize = 10;
@@ -37,35 +37,57 @@ impl Writer {
     /// Writes until the queue is closed and empty.
     pub(super) async fn work(&mut self) {
         while let Some(group) = self.queue.take().await {
-            let mut batch = Batch::default();
-            for operation in group {
-                match operation {
-                    Operation::Accept(accepting) => batch.accept(accepting),
-                    Operation::Record(recording) => {
-                        if batch.records_already(&recording) {
-                            self.write_hot(std::mem::take(&mut batch)).await;
-                        }
-                        batch.record(*recording);
-                    }
-                    Operation::Cold(cold) => {
-                        self.write_hot(std::mem::take(&mut batch)).await;
-                        self.write_cold(cold).await;
-                    }
+            self.write_group(group).await;
+        }
+    }
+
+    /// Writes operations that were queued together, in their order. If the database cannot be reached, one attempt to
+    /// connect answers all of them, and everything that was queued before it.
+    async fn write_group(&mut self, group: Vec<Operation>) {
+        let mut rest = group.into_iter();
+        let mut batch = Batch::default();
+        let failed = loop {
+            let Some(operation) = rest.next() else {
+                break self.write_hot(std::mem::take(&mut batch)).await.err();
+            };
+            let written = match operation {
+                Operation::Accept(accepting) => {
+                    batch.accept(accepting);
+                    Ok(())
                 }
+                Operation::Record(recording) if !batch.records_already(&recording) => {
+                    batch.record(*recording);
+                    Ok(())
+                }
+                Operation::Record(recording) => {
+                    let written = self.write_hot(std::mem::take(&mut batch)).await;
+                    batch.record(*recording);
+                    written
+                }
+                Operation::Cold(cold) => match self.write_hot(std::mem::take(&mut batch)).await {
+                    Ok(()) => self.write_cold(cold).await,
+                    Err(failed) => {
+                        cold.answer(Err(failed.why.clone()));
+                        Err(failed)
+                    }
+                },
+            };
+            if let Err(failed) = written {
+                break Some(failed);
             }
-            self.write_hot(batch).await;
+        };
+        if let Some(NotConnected { tried_at, why }) = failed {
+            batch.refuse(&why);
+            for operation in rest {
+                operation.refuse(why.clone());
+            }
+            self.queue.refuse_older(tried_at, &why);
         }
     }
 
     /// A connection that works, as far as is known.
-    pub(super) async fn connect(&mut self) -> Result<(), StoreError> {
-        let link = match self.connector.link().await {
-            Ok(link) => link,
-            Err(NotConnected { tried_at, why }) => {
-                self.queue.refuse_older(tried_at, &why);
-                return Err(why);
-            }
-        };
+    pub(super) async fn connect(&mut self) -> Result<(), NotConnected> {
+        let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
             self.scene.link = link;
             self.scene.start_over();
@@ -73,17 +95,20 @@ impl Writer {
         Ok(())
     }
 
-    async fn write_cold(&mut self, mut cold: Box<dyn Cold>) {
+    /// Runs an operation in a transaction of its own, and answers it. Fails if the database cannot be reached.
+    async fn write_cold(&mut self, mut cold: Box<dyn Cold>) -> Result<(), NotConnected> {
         let until = Instant::now() + PATIENCE;
         for tried in 1..=MAX_TRIES {
-            if let Err(why) = self.connect().await {
-                return cold.answer(Err(why));
+            if let Err(failed) = self.connect().await {
+                cold.answer(Err(failed.why.clone()));
+                return Err(failed);
             }
             self.scene.link.wait_for(WRITTEN);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();
-                    return cold.answer(Ok(()));
+                    cold.answer(Ok(()));
+                    return Ok(());
                 }
                 Err(fault) => fault,
             };
@@ -91,10 +116,12 @@ impl Writer {
             match fault.verdict() {
                 Verdict::Fenced => {
                     self.scene.holdings.tell_fenced();
-                    if cold.fenced() {
-                        return cold.answer(Ok(()));
-                    }
-                    return cold.answer(Err(fault.into_store_error()));
+                    let answer = match cold.fenced() {
+                        true => Ok(()),
+                        false => Err(fault.into_store_error()),
+                    };
+                    cold.answer(answer);
+                    return Ok(());
                 }
                 Verdict::InTheWay
                 | Verdict::Outdated
@@ -109,9 +136,13 @@ impl Writer {
                 | Verdict::Unprepared
                 | Verdict::Superseded
                 | Verdict::Lost
-                | Verdict::Guilty => return cold.answer(Err(fault.into_store_error())),
+                | Verdict::Guilty => {
+                    cold.answer(Err(fault.into_store_error()));
+                    return Ok(());
+                }
             }
         }
+        Ok(())
     }
 
     /// Leaves a failed transaction behind.

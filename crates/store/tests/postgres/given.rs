@@ -13,12 +13,12 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::contract::Recorder;
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
     Answer, AttemptDetail, Content, Endpoint, Idempotency, Ingest, Ingested, Insertion, Limits,
     NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
+use posthaste_store_testing::contract::Recorder;
 
 use crate::engines::{Database, NoOrders, settings};
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
@@ -37,6 +37,11 @@ impl Cable {
         }
     }
 
+    /// No new connection gets through; those that are open work on. So it is at a server's limit of connections.
+    fn refuse_new(&self) {
+        self.state.lock().expect("nobody panics here").cut = true;
+    }
+
     /// It can be used again.
     fn mend(&self) {
         self.state.lock().expect("nobody panics here").cut = false;
@@ -67,13 +72,18 @@ impl Dial for ByCable {
 }
 
 fn by_cable(database: &Database) -> (Node, Arc<Cable>) {
-    let cable = Arc::new(Cable::default());
-    let mut settings = settings(database.url());
-    settings.dial = Arc::new(ByCable(cable.clone()));
-    settings.pauses = Pauses {
+    let pauses = Pauses {
         first: Duration::from_millis(1),
         most: Duration::from_millis(2),
     };
+    by_cable_with(database, pauses)
+}
+
+fn by_cable_with(database: &Database, pauses: Pauses) -> (Node, Arc<Cable>) {
+    let cable = Arc::new(Cable::default());
+    let mut settings = settings(database.url());
+    settings.dial = Arc::new(ByCable(cable.clone()));
+    settings.pauses = pauses;
     (node_with(settings, 1), cable)
 }
 
@@ -112,6 +122,43 @@ fn a_lost_connection_refuses_and_comes_back_by_itself() {
     assert_eq!(run(node.store.counts()).expect("counts").pending, 1);
     assert!(node.accept(event(Some("b"))).fresh);
     assert_eq!(run(node.store.close()), Ok(()));
+}
+
+#[test]
+fn one_failed_connect_answers_every_write_that_waited_for_it() {
+    const WRITES: u32 = 50;
+    let database = Database::create();
+    let pause = Duration::from_secs(1);
+    let pauses = Pauses {
+        first: pause,
+        most: pause,
+    };
+    let (node, cable) = by_cable_with(&database, pauses);
+    cable.cut();
+    let asked_at = Instant::now();
+    let writes: Vec<_> = (0..WRITES).map(|_| node.store.probe(NOW)).collect();
+    for write in writes {
+        assert!(is_unavailable(run(write)));
+    }
+    let waited = asked_at.elapsed();
+    assert!(
+        waited < pause * (WRITES / 2),
+        "each waited for a connect of its own: {waited:?}"
+    );
+}
+
+#[test]
+fn a_connection_that_cannot_be_opened_takes_no_read_from_one_that_works() {
+    const READS: usize = 50;
+    let database = Database::create();
+    let (node, cable) = by_cable(&database);
+    node.furnish();
+    run(node.store.endpoint(HERE)).expect("one connection is open");
+    cable.refuse_new();
+    let reads: Vec<_> = (0..READS).map(|_| node.store.endpoint(HERE)).collect();
+    for read in reads {
+        assert!(run(read).expect("it is read").is_some());
+    }
 }
 
 #[test]

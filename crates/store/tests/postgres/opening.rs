@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use posthaste_core::dice::Dice;
-use posthaste_store::contract::Recorder;
 use posthaste_store::postgres::{Place, PostgresStore, ServerUrl};
 use posthaste_store::{OpenError, StoreSettings};
+use posthaste_store_testing::contract::Recorder;
 
 use crate::engines::{Database, NoOrders, settings};
 use crate::given::node;

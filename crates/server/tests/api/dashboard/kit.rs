@@ -28,7 +28,7 @@ use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::time::{Now, Tick, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::StoreSettings;
-use posthaste_store::model::ModelStore;
+use posthaste_store_testing::model::ModelStore;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;

@@ -22,7 +22,7 @@ use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::time::{Now, Tick, Timestamp};
 use posthaste_egress::{Client, ClientSettings};
 use posthaste_store::StoreSettings;
-use posthaste_store::model::ModelStore;
+use posthaste_store_testing::model::ModelStore;
 use serde_json::{Value, json};
 use tower::Service;
 

@@ -42,7 +42,7 @@ async fn a_database_that_is_away_for_longer_than_the_lease_is_waited_for() {
 }
 
 /// Every kind of read, on both nodes, immediately after the database accepts connections again: one row, several
-/// statements in one snapshot, a list, a page of the dashboard, and a question that only the other node can answer.
+/// statements in one snapshot, a list, and a question that only the other node can answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_read_is_refused_once_the_database_is_back() {
     let server = PrivatePostgres::start(&[]);
