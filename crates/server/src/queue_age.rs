@@ -116,10 +116,10 @@ mod tests {
     use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Health, RateLimit, StoredTrip, TripReason};
     use posthaste_core::sign::SignatureStyle;
     use posthaste_core::time::Now;
-    use posthaste_store::model::ModelStore;
     use posthaste_store::{
         Content, Endpoint, HandOver, HandedOver, Limits, NewEvent, StoreSettings, Tenant,
     };
+    use posthaste_store_testing::model::ModelStore;
 
     use super::*;
 

@@ -13,9 +13,9 @@ use crate::{Answer, Insertion, Page, PageRequest, Scope};
 pub const ALERTS_KEPT: Span = Span::from_days(90);
 
 /// The name of the notice that tells of a new alert.
-pub(crate) const RAISED: &str = "alert.raised";
+pub const RAISED: &str = "alert.raised";
 /// The name of the notice that tells of an alert's end.
-pub(crate) const RESOLVED: &str = "alert.resolved";
+pub const RESOLVED: &str = "alert.resolved";
 
 /// Something that is wrong, or was.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Alert {
 
 impl Alert {
     /// What its notices say: which alert it is, and all that is known of it.
-    pub(crate) fn told(&self) -> Value {
+    pub fn told(&self) -> Value {
         let mut told = Map::new();
         told.insert("alert".to_owned(), self.id.to_string().into());
         told.insert("name".to_owned(), self.name.name().into());

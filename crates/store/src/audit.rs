@@ -39,7 +39,7 @@ pub struct AuditEntry {
 
 impl AuditEntry {
     /// With texts that are no longer than they may be, and that every engine can keep.
-    pub(crate) fn fitted(mut self) -> AuditEntry {
+    pub fn fitted(mut self) -> AuditEntry {
         for text in [&mut self.actor, &mut self.action, &mut self.resource] {
             fit(text);
         }
@@ -52,7 +52,7 @@ impl AuditEntry {
 }
 
 /// A path that is no longer than it may be.
-pub(crate) fn fitted(path: Option<String>) -> Option<String> {
+pub fn fitted(path: Option<String>) -> Option<String> {
     path.map(|mut path| {
         fit(&mut path);
         path
@@ -94,7 +94,7 @@ pub enum AuditOutcome {
 
 impl AuditOutcome {
     /// With a code that is no longer than it may be.
-    pub(crate) fn fitted(self) -> AuditOutcome {
+    pub fn fitted(self) -> AuditOutcome {
         match self {
             AuditOutcome::Done => AuditOutcome::Done,
             AuditOutcome::Refused(mut code) => {
@@ -166,7 +166,7 @@ pub enum AuditOf {
 
 impl AuditFilter {
     /// The ids among which to look: from the first, up to before the second.
-    pub(crate) fn range(&self, before: Option<AuditId>) -> (u128, u128) {
+    pub fn range(&self, before: Option<AuditId>) -> (u128, u128) {
         let first = |at: Timestamp| id_of(first_moment(at), 0);
         let from = self.since.map_or(0, first);
         let until = self.until.map_or(u128::MAX, first);
@@ -175,7 +175,7 @@ impl AuditFilter {
 }
 
 /// Ids below this one are of entries that have been kept for long enough.
-pub(crate) fn first_kept(now: Timestamp) -> u128 {
+pub fn first_kept(now: Timestamp) -> u128 {
     match now.0.checked_sub(AUDIT_KEPT.as_millis()) {
         None => 0,
         Some(oldest) => id_of(first_moment(Timestamp(oldest + 1)), 0),

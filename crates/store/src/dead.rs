@@ -46,7 +46,7 @@ pub enum BoundedCount {
 
 impl BoundedCount {
     /// What a count says that went on to one past [`MAX_COUNTED`].
-    pub(crate) fn of(counted: usize) -> BoundedCount {
+    pub fn of(counted: usize) -> BoundedCount {
         if counted > MAX_COUNTED {
             BoundedCount::MoreThan(MAX_COUNTED)
         } else {
@@ -61,7 +61,7 @@ pub(crate) const FIRST_RANK: i16 = -1;
 pub(crate) const LAST_RANK: i16 = i16::MAX;
 
 /// Where a kind comes among those of its endpoint.
-pub(crate) fn rank(kind: Option<FailureKind>) -> i16 {
+pub fn rank(kind: Option<FailureKind>) -> i16 {
     kind.map_or(LAST_RANK, |kind| kind.code() as i16)
 }
 

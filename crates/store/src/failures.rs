@@ -15,18 +15,18 @@ use serde_json::{Map, Value, json};
 use crate::codes::Coded;
 
 /// The notice that is made of them.
-pub(crate) const DELIVERY_FAILED: &str = "delivery.failed";
+pub const DELIVERY_FAILED: &str = "delivery.failed";
 
 /// The code of a cause without a kind.
 const NO_KIND: i64 = -1;
 
 /// Why deliveries failed, as two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cause {
+pub struct Cause {
     /// The reason's code.
-    pub(crate) reason: i64,
+    pub reason: i64,
     /// The code of the kind of failure, or −1.
-    pub(crate) kind: i64,
+    pub kind: i64,
 }
 
 impl Cause {
@@ -40,15 +40,15 @@ impl Cause {
 
 /// How many failed, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sum {
+pub struct Sum {
     /// How many.
-    pub(crate) count: u64,
+    pub count: u64,
     /// When the first did.
-    pub(crate) first_at: Timestamp,
+    pub first_at: Timestamp,
     /// When the last did.
-    pub(crate) last_at: Timestamp,
+    pub last_at: Timestamp,
     /// The one with the least id.
-    pub(crate) example: DeliveryId,
+    pub example: DeliveryId,
 }
 
 impl Sum {
@@ -62,7 +62,7 @@ impl Sum {
 
 /// What failed, by endpoint and cause, sorted by both.
 #[derive(Debug)]
-pub(crate) struct Failures<E> {
+pub struct Failures<E> {
     sums: BTreeMap<(E, Cause), Sum>,
 }
 
@@ -76,7 +76,7 @@ impl<E> Default for Failures<E> {
 
 impl<E: Ord + Copy> Failures<E> {
     /// Adds a delivery as it is now, if it has failed and somebody would want to hear of it.
-    pub(crate) fn note(&mut self, endpoint: E, delivery: &Delivery, kind: Option<FailureKind>) {
+    pub fn note(&mut self, endpoint: E, delivery: &Delivery, kind: Option<FailureKind>) {
         let state = delivery.state();
         let (Some(reason), Some(at)) = (state.dead_reason(), state.ended_at()) else {
             return;
@@ -103,25 +103,27 @@ impl<E: Ord + Copy> Failures<E> {
     }
 
     /// Adds what was counted elsewhere.
-    pub(crate) fn add(&mut self, endpoint: E, cause: Cause, sum: Sum) {
+    pub fn add(&mut self, endpoint: E, cause: Cause, sum: Sum) {
         self.sums
             .entry((endpoint, cause))
             .and_modify(|known| known.join(sum))
             .or_insert(sum);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing has failed.
+    pub fn is_empty(&self) -> bool {
         self.sums.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (E, Cause, Sum)> {
+    /// Each endpoint and cause, with its sum.
+    pub fn iter(&self) -> impl Iterator<Item = (E, Cause, Sum)> {
         self.sums
             .iter()
             .map(|((endpoint, cause), sum)| (*endpoint, *cause, *sum))
     }
 
     /// One notice for each endpoint: when, and its detail. In the order in which they began to fail.
-    pub(crate) fn notices(&self) -> Vec<(E, Timestamp, Value)> {
+    pub fn notices(&self) -> Vec<(E, Timestamp, Value)> {
         let mut endpoints: BTreeMap<E, Vec<(Cause, Sum)>> = BTreeMap::new();
         for (endpoint, cause, sum) in self.iter() {
             endpoints.entry(endpoint).or_default().push((cause, sum));
@@ -144,7 +146,7 @@ impl<E: Ord + Copy> Failures<E> {
 impl<E: Ord + Copy> Failures<E> {
     /// Takes out the endpoints whose first came before a time or after another, those that began to fail first, at most
     /// so many.
-    pub(crate) fn take_outside(
+    pub fn take_outside(
         &mut self,
         before: Timestamp,
         after: Timestamp,

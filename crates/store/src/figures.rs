@@ -86,7 +86,7 @@ impl Width {
     }
 
     /// Buckets that begin before this have been kept for long enough.
-    pub(crate) fn first_kept(self, now: Timestamp) -> Timestamp {
+    pub fn first_kept(self, now: Timestamp) -> Timestamp {
         Timestamp(now.0.saturating_sub(self.kept().as_millis()))
     }
 
@@ -115,7 +115,7 @@ pub struct Happened {
 ///
 /// # Panics
 /// If it is more than one call may add.
-pub(crate) fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(Width, Timestamp, Scope), Tally> {
+pub fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(Width, Timestamp, Scope), Tally> {
     assert!(happened.len() <= MAX_TALLIES_ADDED, "added piece by piece");
     let mut buckets: BTreeMap<(Width, Timestamp, Scope), Tally> = BTreeMap::new();
     for it in happened {

@@ -1,8 +1,8 @@
 //! Where posthaste keeps what it was entrusted with.
 //!
 //! [`Store`] is the contract; its documentation states the promises. `sqlite` is the engine inside the
-//! process, `postgres` the one for several machines; `model` is the contract in the simplest form that could be right; `contract` is the suite
-//! that every engine passes.
+//! process, `postgres` the one for several machines; The crate `posthaste-store-testing`
+//! has the suite that every store passes, and the contract in its simplest form, in memory.
 //!
 //! ```text
 //!  writes: called ─▶ queue ─▶ one transaction for all that gathered ─▶ fsync ─▶ hand-over ─▶ answers
@@ -14,8 +14,6 @@ mod attempt;
 mod audit;
 mod cluster;
 mod codes;
-#[cfg(any(test, feature = "contract"))]
-pub mod contract;
 pub mod copy;
 mod dead;
 mod delivery;
@@ -25,7 +23,6 @@ mod event;
 mod failures;
 mod figures;
 mod maintenance;
-pub mod model;
 mod outbox;
 mod page;
 mod passes;
@@ -33,6 +30,7 @@ mod plans;
 pub mod postgres;
 mod replay;
 mod retention;
+pub mod rules;
 mod scope;
 mod settings;
 pub mod sqlite;

@@ -85,7 +85,7 @@ impl Longest {
 }
 
 /// Failures from here on are of a clock that has been put back since.
-pub(crate) fn too_far_ahead(now: Timestamp, before: Timestamp) -> Timestamp {
+pub fn too_far_ahead(now: Timestamp, before: Timestamp) -> Timestamp {
     now.after(now.since(before))
 }
 
@@ -164,26 +164,30 @@ pub trait Outbox {
 /// A line as an engine keeps it: with the revision of its letter that it made, so that it is known whether it was
 /// there when the letter was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KeptLine {
+pub struct KeptLine {
+    /// The revision of the letter that the line came with.
     #[serde(default)]
-    pub(crate) came: u64,
+    pub came: u64,
+    /// The line.
     #[serde(flatten)]
-    pub(crate) line: LetterLine,
+    pub line: LetterLine,
 }
 
 /// A letter as an engine keeps it: with when it is due. One without lines says that its recipient is to be left alone
 /// until then.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KeptLetter {
+pub struct KeptLetter {
     /// All but its lines.
-    pub(crate) letter: Letter,
-    pub(crate) lines: Vec<KeptLine>,
-    pub(crate) due_at: Timestamp,
+    pub letter: Letter,
+    /// Its lines, oldest first.
+    pub lines: Vec<KeptLine>,
+    /// The time at which it is to be sent.
+    pub due_at: Timestamp,
 }
 
 /// What becomes of a kept letter.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Settled {
+pub enum Settled {
     /// It is kept like this.
     Kept(KeptLetter),
     /// Nothing of it is left.
@@ -194,7 +198,7 @@ pub(crate) enum Settled {
 
 impl KeptLetter {
     /// A letter to somebody who has none.
-    pub(crate) fn new(recipient: String, now: Timestamp) -> KeptLetter {
+    pub fn new(recipient: String, now: Timestamp) -> KeptLetter {
         KeptLetter {
             letter: Letter {
                 recipient,
@@ -210,7 +214,7 @@ impl KeptLetter {
     }
 
     /// The letter as it is sent.
-    pub(crate) fn into_letter(self) -> Letter {
+    pub fn into_letter(self) -> Letter {
         let lines = self.lines.into_iter().map(|kept| kept.line);
         Letter {
             lines: lines.collect(),
@@ -219,7 +223,7 @@ impl KeptLetter {
     }
 
     /// Whether its time has come, or was put off by a clock that has been put back since.
-    pub(crate) fn is_due(&self, now: Timestamp, longest: Longest) -> bool {
+    pub fn is_due(&self, now: Timestamp, longest: Longest) -> bool {
         let (untried, tried) = longest.latest(now);
         let latest = match self.letter.tries {
             0 => untried,
@@ -229,12 +233,12 @@ impl KeptLetter {
     }
 
     /// Whether there is nothing to say.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.letter.omitted == 0
     }
 
     /// Adds a line, or counts it if there is no room.
-    pub(crate) fn add(&mut self, now: Timestamp, due_at: Timestamp, line: LetterLine) {
+    pub fn add(&mut self, now: Timestamp, due_at: Timestamp, line: LetterLine) {
         if self.is_empty() {
             self.letter.first_at = now;
             self.letter.tries = 0;
@@ -251,7 +255,7 @@ impl KeptLetter {
     }
 
     /// What is left of it once it was sent as it was at `revision`, or was not.
-    pub(crate) fn settle(mut self, revision: u64, posted: &Posted) -> Settled {
+    pub fn settle(mut self, revision: u64, posted: &Posted) -> Settled {
         if self.is_empty() || revision > self.letter.revision {
             return Settled::Another;
         }
@@ -292,7 +296,7 @@ impl KeptLetter {
 }
 
 /// Lines by recipient, in the order of the recipients.
-pub(crate) fn by_recipient(
+pub fn by_recipient(
     lines: Vec<(String, LetterLine)>,
 ) -> std::collections::BTreeMap<String, Vec<LetterLine>> {
     let mut sorted: std::collections::BTreeMap<String, Vec<LetterLine>> = Default::default();

@@ -78,7 +78,7 @@ impl Kept {
 }
 
 /// Whether something that ended at `end` and is kept for so long goes now.
-pub(crate) fn is_over(end: Timestamp, keep: Span, now: Timestamp) -> bool {
+pub fn is_over(end: Timestamp, keep: Span, now: Timestamp) -> bool {
     end.after(keep) <= now
 }
 

@@ -8,8 +8,8 @@
 mod engines;
 
 use engines::{PostgresHarness, SqliteHarness};
-use posthaste_store::contract::ModelHarness;
-use posthaste_store::contract::comparison::assert_agree;
+use posthaste_store_testing::contract::ModelHarness;
+use posthaste_store_testing::contract::comparison::assert_agree;
 
 #[test]
 fn the_model_agrees_with_itself() {

@@ -14,9 +14,9 @@ use posthaste_core::id::{
 };
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::contract::comparison::compare;
-use posthaste_store::contract::{Harness, ModelHarness};
 use posthaste_store::*;
+use posthaste_store_testing::contract::comparison::compare;
+use posthaste_store_testing::contract::{Harness, ModelHarness};
 
 /// A flaw is found by one of so many seeds.
 const SEEDS: u64 = 30;

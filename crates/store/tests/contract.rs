@@ -8,8 +8,8 @@
 mod engines;
 
 use engines::{PostgresHarness, SqliteHarness};
-use posthaste_store::contract::ModelHarness;
-use posthaste_store::contract_tests;
+use posthaste_store_testing::contract::ModelHarness;
+use posthaste_store_testing::contract_tests;
 
 contract_tests!(model, ModelHarness::default());
 contract_tests!(sqlite, SqliteHarness::on_disk());

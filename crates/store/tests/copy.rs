@@ -16,8 +16,6 @@ use bytes::Bytes;
 use engines::{NoOrders, PlainDial};
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
-use posthaste_store::contract::Harness;
-use posthaste_store::contract::comparison::assert_agree;
 use posthaste_store::copy::{
     Compared, CopyError, Destination, copy, place_keys, shared_keys, verify,
 };
@@ -27,6 +25,8 @@ use posthaste_store::{
     Content, HandOver, HandedOver, Idempotency, Limits, NewEvent, OpenError, Store, StoreError,
     StoreSettings, Tenant,
 };
+use posthaste_store_testing::contract::Harness;
+use posthaste_store_testing::contract::comparison::assert_agree;
 use posthaste_testbed::{Database, Direction, Wire};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
-use posthaste_store::contract::Recorder;
-use posthaste_store::model::ModelStore;
 use posthaste_store::{Insertion, Limits, Store, StoreError, StoreSettings, Tenant};
+use posthaste_store_testing::contract::Recorder;
+use posthaste_store_testing::model::ModelStore;
 
 fn acme() -> Tenant {
     Tenant {

@@ -14,12 +14,12 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RateLimit};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
-use posthaste_store::model::ModelStore;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
     AlertFilter, Endpoint, HandOver, HandedOver, Insertion, Limits, PageRequest, Scope, Store,
     StoreError, StoreSettings, Tenant,
 };
+use posthaste_store_testing::model::ModelStore;
 
 use super::{AlertSettings, Hearing, Watch};
 use crate::clock::Clock;

@@ -24,11 +24,11 @@ use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP, RateLimit, Standing
 use posthaste_core::sign::{SharedSecret, SigningKey};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
-use posthaste_store::model::ModelStore;
 use posthaste_store::{
     Content, DisabledReason, Endpoint, HandOver, HandedOver, Ingest, Lease, Limits as PlanLimits,
     NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
 };
+use posthaste_store_testing::model::ModelStore;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

@@ -19,12 +19,12 @@ use posthaste_core::lane::{
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
-use posthaste_store::model::ModelStore;
 use posthaste_store::{
     Alert, AttemptDetail, AuditFilter, AuditOf, Content, Endpoint, EventFilter, Idempotency,
     Ingest, Insertion, Letter, Limits, Longest, NewEvent, NoticeEntry, PageRequest, Scope, Store,
     StoreError, StoreSettings, Tenant, Via, Written,
 };
+use posthaste_store_testing::model::ModelStore;
 use serde_json::json;
 use tokio::sync::Notify;
 

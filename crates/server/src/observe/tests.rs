@@ -5,10 +5,10 @@ use posthaste_core::alert::AlertName;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::BreakerCensus;
 use posthaste_core::time::{Span, Tick};
-use posthaste_store::model::ModelStore;
 use posthaste_store::{
     Counts, Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings, Tenant, Width,
 };
+use posthaste_store_testing::model::ModelStore;
 
 mod apart;
 

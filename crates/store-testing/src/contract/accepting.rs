@@ -11,7 +11,7 @@ use posthaste_core::time::Span;
 
 use super::given::{World, at, endpoint, event, id, keyed, kind, policy, set, trace};
 use super::{Harness, block_on};
-use crate::{
+use posthaste_store::{
     AcceptedEvent, Content, DeliveryFilter, Endpoint, EventFilter, Ingest, Ingested, NewEvent,
     StoredEvent, Tenant,
 };

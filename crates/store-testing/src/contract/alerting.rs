@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Harness;
 use super::given::{DAY, World, all, at, endpoint, id};
-use crate::{ALERTS_KEPT, Alert, AlertFilter, Insertion, NoticeEntry, Scope};
+use posthaste_store::{ALERTS_KEPT, Alert, AlertFilter, Insertion, NoticeEntry, Scope};
 
 /// The id of an alert that was raised at a time.
 fn named(at: Timestamp, number: u64) -> AlertId {

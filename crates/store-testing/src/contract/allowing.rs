@@ -5,7 +5,7 @@ use posthaste_core::time::{Month, Span, Timestamp};
 
 use super::given::{DAY, World, at, endpoint, event, id, keyed};
 use super::{Harness, block_on};
-use crate::{Allowance, DeliveryFilter, EventFilter, Ingest, LimitName, NewEvent, Usage};
+use posthaste_store::{Allowance, DeliveryFilter, EventFilter, Ingest, LimitName, NewEvent, Usage};
 
 const FIVE_A_SECOND: Allowance = Allowance {
     per_second: Some(5),

@@ -5,7 +5,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{DAY, World, all, at, id};
-use crate::{
+use posthaste_store::{
     AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion,
     MAX_AUDIT_CHARS, Via,
 };

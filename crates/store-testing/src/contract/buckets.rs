@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{World, at, endpoint, id};
-use crate::{Happened, MAX_TALLIES_ADDED, Scope, Tally, Width};
+use posthaste_store::{Happened, MAX_TALLIES_ADDED, Scope, Tally, Width};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;

@@ -7,7 +7,7 @@ use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReaso
 
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id};
-use crate::{
+use posthaste_store::{
     BoundedCount, DeadGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_COUNTED, PageRequest,
     ReplayFilter, ReplayScope, ReplayStatus, StoredStatus,
 };

@@ -6,7 +6,7 @@ use posthaste_core::time::Span;
 
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id, policy};
-use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
+use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
 
 async fn row(world: &World<'_>, endpoint: EndpointId) -> EndpointRow {
     let row = world.store.endpoint(endpoint).await;

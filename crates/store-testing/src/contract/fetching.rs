@@ -5,7 +5,7 @@ use posthaste_core::lane::{Fetched, Standing};
 
 use super::Harness;
 use super::given::{HOUR, World, at, endpoint, event, id, ordered, set};
-use crate::NewEvent;
+use posthaste_store::NewEvent;
 
 fn ids(fetched: &Fetched) -> Vec<DeliveryId> {
     fetched

@@ -7,7 +7,7 @@ use posthaste_core::lane::Standing;
 
 use super::Harness;
 use super::given::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
-use crate::{Counts, DeliveryFilter, Written};
+use posthaste_store::{Counts, DeliveryFilter, Written};
 
 /// Counts everything that acme and other have, one by one.
 async fn assert_counted(world: &World<'_>, step: &str) {

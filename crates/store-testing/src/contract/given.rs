@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{Harness, Recorder};
-use crate::{
+use posthaste_store::{
     AcceptedEvent, ApiKey, AttemptDetail, AttemptEntry, Content, DeliveryFilter, DisabledReason,
     Endpoint, EventFilter, Idempotency, Ingest, Ingested, Insertion, KeyHash, Limits, NewEvent,
     Page, PageRequest, Retention, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,

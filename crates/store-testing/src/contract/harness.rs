@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::model::ModelStore;
-use crate::{HandOver, HandedOver, Store, StoreError, StoreSettings};
+use posthaste_store::{HandOver, HandedOver, Store, StoreError, StoreSettings};
 
 /// Opens the engine under test.
 pub trait Harness: Send + Sync {

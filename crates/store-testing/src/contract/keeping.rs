@@ -9,7 +9,7 @@ use posthaste_core::time::Span;
 use super::Harness;
 use super::given::{DAY, HOUR, World, at, event, id, keyed, tenant};
 use super::replaying;
-use crate::{
+use posthaste_store::{
     EventFilter, Ingest, Limits, Replaced, ReplayStatus, Retention, Retried, StoredEvent, Tenant,
     Tidied, Written,
 };

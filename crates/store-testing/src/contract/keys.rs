@@ -4,7 +4,7 @@ use posthaste_core::id::KeyId;
 
 use super::Harness;
 use super::given::{World, all, at, id, key};
-use crate::Insertion;
+use posthaste_store::Insertion;
 
 pub(super) async fn a_key_is_found_by_its_hash_until_it_is_revoked(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;

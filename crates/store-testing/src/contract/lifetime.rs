@@ -8,7 +8,7 @@ use super::Harness;
 use super::given::{
     World, all, answered, at, attempt, detail, endpoint, event, id, key, ordered, record, tenant,
 };
-use crate::{DeliveryFilter, EventFilter, PageRequest, StoreError};
+use posthaste_store::{DeliveryFilter, EventFilter, PageRequest, StoreError};
 
 pub(super) async fn a_closed_store_says_so(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
@@ -59,7 +59,7 @@ pub(super) async fn a_closed_store_says_so(harness: &dyn Harness) {
 
 pub(super) async fn everything_is_there_after_a_restart(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
-    let ordered_one = crate::Endpoint {
+    let ordered_one = posthaste_store::Endpoint {
         ordered: true,
         ..endpoint(1, "acme", &["a.*"])
     };

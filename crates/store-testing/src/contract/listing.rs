@@ -7,7 +7,7 @@ use posthaste_core::lane::{Health, Standing, StoredTrip, TripReason};
 
 use super::Harness;
 use super::given::{KINDS, World, all, at, endpoint, event, id, kind, set};
-use crate::{
+use posthaste_store::{
     DeliveryFilter, EventFilter, NewEvent, PageRequest, StoredDelivery, StoredStatus, Written,
 };
 

@@ -1,6 +1,6 @@
 //! The suite that every engine passes.
 //!
-//! A case is a promise of [`Store`](crate::Store), told as a small story. It gets a [`Harness`], which
+//! A case is a promise of [`Store`](posthaste_store::Store), told as a small story. It gets a [`Harness`], which
 //! opens the engine under test: empty the first time, and after that as it was left. [`every_case`]
 //! lists all of them once; [`contract_tests`] makes a test of each. [`comparison`] does at random, and
 //! side by side with the model, what the cases do one at a time.

@@ -4,7 +4,7 @@ use posthaste_core::id::{KeyId, PassId};
 
 use super::Harness;
 use super::given::{DAY, HOUR, World, all, at, id, key};
-use crate::{Holder, Insertion, KeyHash, Pass};
+use posthaste_store::{Holder, Insertion, KeyHash, Pass};
 
 /// A pass that lets in for an hour.
 fn pass(number: u8, holder: Holder) -> Pass {

@@ -9,7 +9,7 @@ use posthaste_core::time::Span;
 
 use super::Harness;
 use super::given::{HOUR, World, answered, at, attempt, detail, id};
-use crate::{AttemptDetail, AttemptEntry, DisabledReason, Scope, Written};
+use posthaste_store::{AttemptDetail, AttemptEntry, DisabledReason, Scope, Written};
 
 pub(super) async fn an_attempt_is_kept_with_its_detail(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;

@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{World, all, answered, at, endpoint, event, id, kind, set};
-use crate::{
+use posthaste_store::{
     DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, Retried,
     StoredStatus, Written,
 };
@@ -324,7 +324,7 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
     let got = world.accept(at(10), event("acme", "a.b")).await;
     let refused = world.accept(at(11), event("acme", "a.b")).await;
     let waits = world.accept(at(12), event("acme", "a.b")).await;
-    let to_late = |event: &crate::AcceptedEvent| {
+    let to_late = |event: &posthaste_store::AcceptedEvent| {
         let mut deliveries = event.deliveries.iter();
         deliveries.find(|it| it.endpoint == late).map(|it| it.id)
     };
@@ -368,7 +368,7 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
     assert_eq!(replay.total, 4);
     let (replay, endpoints) = finish(&world, at(101), replay.id).await;
     assert_eq!((replay.replayed, endpoints), (4, vec![late]));
-    let made = |event: &crate::AcceptedEvent| DeliveryFilter {
+    let made = |event: &posthaste_store::AcceptedEvent| DeliveryFilter {
         endpoint: Some(late),
         event: Some(event.id),
         ..DeliveryFilter::default()

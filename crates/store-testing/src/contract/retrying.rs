@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{DAY, World, at, id};
-use crate::{Retried, Written};
+use posthaste_store::{Retried, Written};
 
 fn by_hand(at: Timestamp) -> Turn {
     Turn {

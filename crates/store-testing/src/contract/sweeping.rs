@@ -8,7 +8,7 @@ use posthaste_core::id::DeliveryId;
 
 use super::Harness;
 use super::given::{World, at, endpoint, event, set};
-use crate::{DeliveryFilter, StoredStatus};
+use posthaste_store::{DeliveryFilter, StoredStatus};
 
 pub(super) async fn a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight(
     harness: &dyn Harness,

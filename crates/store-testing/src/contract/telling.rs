@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::Harness;
 use super::given::{DAY, World, all, answered, at, attempt, endpoint, event, id};
-use crate::{
+use posthaste_store::{
     Alert, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Insertion, Letter, LetterLine, Longest,
     MAX_LETTER_LINES, MAX_NOTICES, Posted, Retried, Scope, Via, Written,
 };

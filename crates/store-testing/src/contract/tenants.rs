@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id, key, keyed, set, tenant};
-use crate::{
+use posthaste_store::{
     DeliveryFilter, EventFilter, Ingest, Insertion, Limits, Page, PageRequest, Replaced, Retried,
     Tenant,
 };

@@ -6,7 +6,7 @@ use posthaste_core::time::Span;
 use super::Harness;
 use super::given::{DAY, World, all, at, event, id, keyed, tenant};
 use super::replaying;
-use crate::{DeliveryFilter, EventFilter, Limits, Tenant, Written};
+use posthaste_store::{DeliveryFilter, EventFilter, Limits, Tenant, Written};
 
 const EVER: u64 = 1_000 * DAY;
 
@@ -60,7 +60,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     assert_eq!(world.listed(DeliveryFilter::default()).await, [left]);
     assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
     let gone = world.store.retry(at(3 * DAY), id("acme"), sent).await;
-    assert_eq!(gone, Ok(crate::Retried::NoSuchDelivery));
+    assert_eq!(gone, Ok(posthaste_store::Retried::NoSuchDelivery));
     // An event that nobody wanted ended when it came.
     let world = world.reopened().await;
     world
@@ -138,7 +138,7 @@ pub(super) async fn replays_that_ended_long_ago_go(harness: &dyn Harness) {
     let step = world.store.step_replay(at(DAY), done.id, 1).await;
     assert_eq!(
         step.unwrap().unwrap().replay.status,
-        crate::ReplayStatus::Done
+        posthaste_store::ReplayStatus::Done
     );
     let cancelled = replaying::failed(&world, at(0)).await;
     let cancel = world

@@ -9,7 +9,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id, kind, ordered, set};
-use crate::{DeliveryFilter, EventFilter, NewEvent, ReplayStatus, StoredStatus};
+use posthaste_store::{DeliveryFilter, EventFilter, NewEvent, ReplayStatus, StoredStatus};
 
 const BATCH: usize = 1_000;
 /// More than any engine keeps or looks at in one piece.

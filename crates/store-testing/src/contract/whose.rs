@@ -5,7 +5,7 @@ use posthaste_core::lane::Standing;
 
 use super::Harness;
 use super::given::{World, at, endpoint, event, id};
-use crate::Named;
+use posthaste_store::Named;
 
 pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;

@@ -9,8 +9,10 @@ use posthaste_core::time::Timestamp;
 
 use super::tables::{AlertRow, Owner, Tables, page};
 use super::{ModelStore, answer};
-use crate::alert::{RAISED, RESOLVED};
-use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
+use posthaste_store::rules::{RAISED, RESOLVED};
+use posthaste_store::{
+    ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope,
+};
 
 impl Alerts for ModelStore {
     fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {

@@ -8,8 +8,8 @@ use posthaste_core::time::Timestamp;
 
 use super::tables::{Tables, Whole};
 use super::{ModelStore, answer};
-use crate::figures::by_bucket;
-use crate::{Answer, Figures, Happened, Scope, Tally, Width};
+use posthaste_store::rules::by_bucket;
+use posthaste_store::{Answer, Figures, Happened, Scope, Tally, Width};
 
 impl Figures for ModelStore {
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {

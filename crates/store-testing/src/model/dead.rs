@@ -7,8 +7,8 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 
 use super::tables::{Tables, page};
-use crate::dead::rank;
-use crate::{
+use posthaste_store::rules::rank;
+use posthaste_store::{
     BoundedCount, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, EndpointRow, Page,
     PageRequest, StoredDelivery, StoredStatus,
 };

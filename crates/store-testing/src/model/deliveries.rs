@@ -11,7 +11,7 @@ use posthaste_core::time::Timestamp;
 
 use super::events::within;
 use super::tables::{DeliveryRow, Tables, older, page};
-use crate::{
+use posthaste_store::{
     AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, Retried,
     StoredDelivery, StoredStatus, Swept, Written,
 };
@@ -162,7 +162,7 @@ impl Tables {
             }
             if let Some(cause) = attempt.disable {
                 let reason = DisabledReason::Automatic(cause);
-                owned.row.stand(Standing::Disabled, Some(reason));
+                super::directory::stand(&mut owned.row, Standing::Disabled, Some(reason));
             }
         }
         for news in attempt.news {

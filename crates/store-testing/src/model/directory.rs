@@ -5,7 +5,7 @@ use posthaste_core::lane::{Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use super::tables::{OwnedEndpoint, Owner, Tables, TenantRow, page};
-use crate::{
+use posthaste_store::{
     ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Page, PageRequest, Replaced,
     Tenant,
 };
@@ -56,7 +56,7 @@ impl Tables {
         let mut deleted = Vec::new();
         for (id, endpoint) in &mut self.endpoints {
             if endpoint.owner == owner && endpoint.row.standing != Standing::Deleted {
-                endpoint.row.stand(Standing::Deleted, None);
+                stand(&mut endpoint.row, Standing::Deleted, None);
                 deleted.push(*id);
             }
         }
@@ -192,7 +192,7 @@ impl Tables {
         let Some(owned) = self.endpoints.get_mut(&endpoint) else {
             return false;
         };
-        owned.row.stand(standing, reason);
+        stand(&mut owned.row, standing, reason);
         if let Some(health) = health {
             owned.row.health.update(&health);
         }
@@ -209,16 +209,14 @@ impl Tables {
     }
 }
 
-impl EndpointRow {
-    /// Takes a standing on; a deleted endpoint stays deleted. Only a disabled one has a reason.
-    pub(super) fn stand(&mut self, standing: Standing, reason: Option<DisabledReason>) {
-        if self.standing == Standing::Deleted {
-            return;
-        }
-        self.standing = standing;
-        self.disabled_reason = match standing {
-            Standing::Disabled => reason,
-            Standing::Enabled | Standing::Paused | Standing::Deleted => None,
-        };
+/// Gives an endpoint a status; a deleted endpoint stays deleted. Only a disabled one has a reason.
+pub(super) fn stand(row: &mut EndpointRow, standing: Standing, reason: Option<DisabledReason>) {
+    if row.standing == Standing::Deleted {
+        return;
     }
+    row.standing = standing;
+    row.disabled_reason = match standing {
+        Standing::Disabled => reason,
+        Standing::Enabled | Standing::Paused | Standing::Deleted => None,
+    };
 }

@@ -12,7 +12,7 @@ use posthaste_core::subscription::wants;
 use posthaste_core::time::{Month, Timestamp};
 
 use super::tables::{DeliveryRow, EventRow, Owner, Tables, older, page};
-use crate::{
+use posthaste_store::{
     AcceptedDelivery, AcceptedEvent, Allowance, Content, EndpointRow, EventFilter, HandedOver,
     Ingest, Ingested, NewEvent, Page, PageRequest, StoredEvent, Usage,
 };

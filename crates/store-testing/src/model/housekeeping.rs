@@ -9,8 +9,8 @@ use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::tables::{Owner, ReplayRow, Tables};
-use crate::retention::is_over;
-use crate::{Content, Counts, Kept, Retention, Tidied};
+use posthaste_store::rules::is_over;
+use posthaste_store::{Content, Counts, Kept, Retention, Tidied};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {

@@ -31,7 +31,7 @@ use posthaste_core::id::{
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
-use crate::{
+use posthaste_store::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
     Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
     Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named,

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::tables::{NoticeRow, Owner, Tables};
 use super::{ModelStore, answer};
-use crate::failures::DELIVERY_FAILED;
-use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
-use crate::{
+use posthaste_store::rules::DELIVERY_FAILED;
+use posthaste_store::rules::{KeptLetter, Settled, by_recipient, too_far_ahead};
+use posthaste_store::{
     Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
     Posted, Scope,
 };

@@ -5,8 +5,8 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::tables::{AuditRow, Owner, PassRow, Tables, page};
-use crate::audit::{first_kept, fitted};
-use crate::{
+use posthaste_store::rules::{first_kept, fitted};
+use posthaste_store::{
     AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Holder, Insertion, KeyHash, Named,
     Page, PageRequest, Pass,
 };

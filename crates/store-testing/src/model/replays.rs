@@ -11,7 +11,7 @@ use posthaste_core::time::Timestamp;
 use super::deliveries::named;
 use super::events::within;
 use super::tables::{ReplayRow, Tables, Target, page};
-use crate::{
+use posthaste_store::{
     DeliveryFilter, Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
     StoredStatus,
 };

@@ -12,9 +12,9 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Month, Span, Timestamp};
 
-use crate::failures::Failures;
-use crate::outbox::KeptLetter;
-use crate::{
+use posthaste_store::rules::Failures;
+use posthaste_store::rules::KeptLetter;
+use posthaste_store::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
     Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };

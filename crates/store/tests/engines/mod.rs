@@ -6,9 +6,9 @@ mod postgres;
 use std::path::Path;
 use std::sync::Arc;
 
-use posthaste_store::contract::Harness;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{HandOver, Store, StoreSettings};
+use posthaste_store_testing::contract::Harness;
 
 #[allow(
     unused_imports,

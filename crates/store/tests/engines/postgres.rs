@@ -7,11 +7,11 @@ use std::time::Instant;
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Tick, Timestamp};
-use posthaste_store::contract::Harness;
 use posthaste_store::postgres::{
     Dial, Dialled, Place, PostgresSettings, PostgresStore, ServerUrl, Tls, Wire,
 };
 use posthaste_store::{Change, Done, HandOver, Orders, Store, StoreSettings};
+use posthaste_store_testing::contract::Harness;
 use serde_json::Value;
 
 /// Where tests find a server on which they may make databases.

@@ -12,10 +12,10 @@ use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::lane::RETRY_AFTER_CAP;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::model::ModelStore;
 use posthaste_store::{
     AttemptDetail, Content, Happened, NewEvent, Scope, StoreError, StoreSettings, Tally,
 };
+use posthaste_store_testing::model::ModelStore;
 
 use super::{HOOK, Nobody, START, World, acme};
 use crate::alerts::readings::OF_TALLIES;

@@ -19,7 +19,7 @@ use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
     tenant, trace,
 };
-use crate::{
+use posthaste_store::{
     Alert, Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content,
     DisabledReason, Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter,
     ReplayScope, ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,

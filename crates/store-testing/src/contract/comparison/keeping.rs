@@ -6,7 +6,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::operation::PLANS;
 use super::side::Side;
-use crate::{Limits, Retention, Tidied};
+use posthaste_store::{Limits, Retention, Tidied};
 
 /// Rounds of tidying that certainly look at everything.
 const TIDY_ROUNDS: usize = 3;

@@ -10,7 +10,7 @@ use posthaste_core::time::Timestamp;
 use super::names::{DeliveryName, Names};
 use super::telling::Telling;
 use crate::contract::given::{DAY, HOUR, at, id};
-use crate::{Allowance, ReplayScope, Scope, StoredStatus};
+use posthaste_store::{Allowance, ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];

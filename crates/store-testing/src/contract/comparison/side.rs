@@ -12,7 +12,7 @@ use super::names::Names;
 use super::operation::{Search, TENANTS};
 use crate::contract::given::{all, id, kind};
 use crate::contract::{Harness, Recorder};
-use crate::{
+use posthaste_store::{
     DeliveryFilter, EventFilter, HandedOver, Store, StoreSettings, StoredDelivery, StoredEvent,
 };
 

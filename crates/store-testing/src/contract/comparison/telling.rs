@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::operation::Script;
 use super::side::Side;
-use crate::{LetterLine, Longest, Posted};
+use posthaste_store::{LetterLine, Longest, Posted};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;

@@ -8,7 +8,7 @@ use posthaste_core::id::EndpointId;
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{all, at, id};
-use crate::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
+use posthaste_store::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;

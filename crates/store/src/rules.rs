@@ -1,0 +1,11 @@
+//! Decisions that every store makes in the same way, and the types that they need.
+//!
+//! A store outside this crate (the in-memory model in `posthaste-store-testing`) makes them through this module.
+
+pub use crate::alert::{RAISED, RESOLVED};
+pub use crate::audit::{first_kept, fitted};
+pub use crate::dead::rank;
+pub use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
+pub use crate::figures::by_bucket;
+pub use crate::outbox::{KeptLetter, KeptLine, Settled, by_recipient, too_far_ahead};
+pub use crate::retention::is_over;
