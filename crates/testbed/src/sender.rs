@@ -32,11 +32,11 @@ pub(crate) fn of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     let nodes = NODES.lock().unwrap().clone();
     nodes.into_iter().find(|pid| {
         let holds = holds(*pid, theirs, ours);
-        holds.unwrap_or_else(|error| match error.kind() {
-            // It has ended.
-            io::ErrorKind::NotFound => false,
-            _ if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => false,
-            _ => panic!("{REMEDY}: {error}"),
+        holds.unwrap_or_else(|error| {
+            let has_ended = error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(Errno::SRCH.raw_os_error());
+            assert!(has_ended, "{REMEDY}: {error}");
+            false
         })
     })
 }

@@ -338,9 +338,9 @@ impl Connector {
         }
     }
 
-    /// The time of the next attempt to connect, if there is no connection because one failed.
-    pub(super) fn next_try_at(&self) -> Option<tokio::time::Instant> {
-        self.next_try_at
+    /// Whether the last attempt to connect failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures > 0
     }
 
     /// Whether there is a connection that is usable as far as is known.

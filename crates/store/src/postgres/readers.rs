@@ -3,10 +3,10 @@
 //! Point reads, on which sending and every API request wait, have connections of their own, so that no long list delays
 //! them. Each connection is opened when it is first needed.
 //!
-//! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one and
-//! within the same time limit, so that no caller gets an error while the database is up. While the database is down,
-//! reads wait for the next attempt to connect (at most `Pauses::most`); if it fails, every read that was waiting when the
-//! attempt started is refused with it.
+//! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one, so
+//! that no caller gets an error while the database is up. While the database is down, reads wait for the next attempt to
+//! connect (at most `Pauses::most`); if it fails, every read that was waiting when the attempt started is refused with
+//! it. A worker whose connection cannot be opened leaves reads to those that are connected.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::link::{ANSWER, Connector, GRACE, Link, NotConnected, QUICK_ANSWER};
@@ -213,13 +213,14 @@ impl Readers {
     pub(super) fn refuse_all(&self) {
         for desk in [&self.quick, &self.long, &self.endless] {
             let waiting = std::mem::take(&mut desk.lock().waiting);
-            for (_, job) in waiting {
-                job.refuse(StoreError::Closed);
+            for waiting in waiting {
+                waiting.job.refuse(StoreError::Closed);
             }
         }
     }
 }
 
+/// The reads that wait for one kind of connection, and the workers that serve them.
 #[derive(Default)]
 struct Desk {
     inner: Mutex<Inner>,
@@ -228,11 +229,45 @@ struct Desk {
 
 #[derive(Default)]
 struct Inner {
-    /// With the time at which each arrived, oldest first.
-    waiting: VecDeque<(Instant, Box<dyn Job>)>,
-    /// The number of connections of this desk that were usable when they were last used.
+    /// Oldest first.
+    waiting: VecDeque<Waiting>,
+    /// The number of workers that have a connection, as far as they know.
     connected: usize,
     shut: bool,
+}
+
+/// A read in the queue.
+struct Waiting {
+    arrived_at: Instant,
+    /// The number of connections that it was run on, and that were dead.
+    tries: u32,
+    job: Box<dyn Job>,
+}
+
+/// Counts a worker in [`Inner::connected`] while it has a connection, also if it ends or panics.
+struct Presence<'a> {
+    desk: &'a Desk,
+    is_connected: bool,
+}
+
+impl Presence<'_> {
+    fn set(&mut self, is_connected: bool) {
+        if is_connected == self.is_connected {
+            return;
+        }
+        self.is_connected = is_connected;
+        let mut inner = self.desk.lock();
+        match is_connected {
+            true => inner.connected += 1,
+            false => inner.connected -= 1,
+        }
+    }
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.set(false);
+    }
 }
 
 impl Desk {
@@ -244,7 +279,11 @@ impl Desk {
             } else if inner.waiting.len() >= MAX_WAITING_READS {
                 Some((job, StoreError::Overloaded))
             } else {
-                inner.waiting.push_back((Instant::now(), job));
+                inner.waiting.push_back(Waiting {
+                    arrived_at: Instant::now(),
+                    tries: 0,
+                    job,
+                });
                 None
             }
         };
@@ -259,16 +298,17 @@ impl Desk {
         self.filled.notify_one();
     }
 
-    async fn next(&self) -> Option<Box<dyn Job>> {
+    /// Waits for the oldest read and takes it. None when the desk is shut and nothing waits.
+    async fn next(&self) -> Option<Waiting> {
         loop {
             {
                 let mut inner = self.lock();
-                if let Some((_, job)) = inner.waiting.pop_front() {
-                    // Whoever was woken for another may have found this one.
+                if let Some(waiting) = inner.waiting.pop_front() {
+                    // The worker that was woken for another read may have found this one.
                     if !inner.waiting.is_empty() || inner.shut {
                         self.filled.notify_one();
                     }
-                    return Some(job);
+                    return Some(waiting);
                 }
                 if inner.shut {
                     self.filled.notify_one();
@@ -279,66 +319,65 @@ impl Desk {
         }
     }
 
+    /// Serves reads on one connection until the desk is shut. A worker that failed to connect takes no read before it
+    /// has succeeded, so that it takes none from workers that are connected.
     async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
-        let mut was_connected = false;
+        let mut presence = Presence {
+            desk: &self,
+            is_connected: false,
+        };
         loop {
-            // Another connection serves what waits while this one may not be opened yet.
-            if let Some(next_try_at) = connector.next_try_at()
-                && self.lock().connected > 0
-            {
-                tokio::time::sleep_until(next_try_at).await;
+            if connector.has_failed() && !self.is_done() {
+                match connector.link().await {
+                    Ok(_) => presence.set(true),
+                    Err(failed) => {
+                        self.refuse_older(&failed);
+                        continue;
+                    }
+                }
             }
-            let Some(job) = self.next().await else {
+            let Some(waiting) = self.next().await else {
                 return;
             };
-            self.serve(&mut connector, pace, job, was_connected).await;
-            let is_connected = connector.is_connected();
-            let mut inner = self.lock();
-            inner.connected += usize::from(is_connected);
-            inner.connected -= usize::from(was_connected);
-            was_connected = is_connected;
+            self.serve(&mut connector, &mut presence, pace, waiting)
+                .await;
+            presence.set(connector.is_connected());
         }
     }
 
-    /// Answers one read, on a second connection if the first is found dead.
+    /// Answers one read, on a second connection if the first is found dead. Puts it back if this worker cannot connect
+    /// while another one is connected.
     async fn serve(
         &self,
         connector: &mut Connector,
+        presence: &mut Presence<'_>,
         pace: Pace,
-        mut job: Box<dyn Job>,
-        was_connected: bool,
+        mut waiting: Waiting,
     ) {
         let deadline = Instant::now() + pace.time_limit();
-        for tries in 1..=MAX_TRIES {
-            let link = match timeout_at(deadline, connector.link()).await {
-                Ok(Ok(link)) => link,
-                Ok(Err(NotConnected { tried_at, why })) => {
-                    if self.lock().connected > usize::from(was_connected) {
-                        // Another connection serves it.
-                        return self.put_back(job);
+        while waiting.tries < MAX_TRIES {
+            let link = match connector.link().await {
+                Ok(link) => link,
+                Err(failed) => {
+                    presence.set(false);
+                    if self.lock().connected > 0 {
+                        return self.put_back(waiting);
                     }
-                    self.refuse_older(tried_at, &why);
-                    return job.refuse(why);
-                }
-                Err(_) => {
-                    let why = format!("no connection within {} s", pace.time_limit().as_secs());
-                    return job.refuse(StoreError::Unavailable(why));
+                    self.refuse_older(&failed);
+                    return waiting.job.refuse(failed.why);
                 }
             };
+            presence.set(true);
             let remaining = deadline.saturating_duration_since(Instant::now());
             link.wait_for(remaining.max(MIN_ANSWER));
-            if pace == Pace::Endless
-                && let Err(fault) = link
+            if pace == Pace::Endless {
+                // If this fails, so does the read.
+                let _ = link
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
-                    .await
-            {
-                connector.drop_link();
-                if tries == MAX_TRIES {
-                    return job.refuse(fault.into_store_error());
-                }
-                continue;
+                    .await;
             }
-            match job.run(&link, tries == MAX_TRIES).await {
+            waiting.tries += 1;
+            match waiting.job.run(&link, waiting.tries == MAX_TRIES).await {
                 Ran::Answered => return,
                 Ran::Failed => return connector.drop_link(),
                 Ran::FoundDead => connector.drop_link(),
@@ -346,23 +385,40 @@ impl Desk {
         }
     }
 
-    /// Puts a read before all others, for another connection.
-    fn put_back(&self, job: Box<dyn Job>) {
-        self.lock().waiting.push_front((Instant::now(), job));
+    /// Puts a read back in its place, for another worker.
+    fn put_back(&self, waiting: Waiting) {
+        let mut inner = self.lock();
+        let arrived_at = waiting.arrived_at;
+        let place = inner
+            .waiting
+            .partition_point(|other| other.arrived_at <= arrived_at);
+        inner.waiting.insert(place, waiting);
+        drop(inner);
         self.filled.notify_one();
     }
 
-    /// Refuses every waiting read that arrived before a failed attempt to connect was started. One that arrived later
-    /// waits for the next attempt: the database may have come back in between.
-    fn refuse_older(&self, tried_at: Instant, why: &StoreError) {
-        let refused: Vec<Box<dyn Job>> = {
+    /// Refuses every waiting read that arrived before a failed attempt to connect was started, unless another worker is
+    /// connected. A read that arrived later waits for the next attempt: the database may have come back in between.
+    fn refuse_older(&self, failed: &NotConnected) {
+        let refused: Vec<Waiting> = {
             let mut inner = self.lock();
-            let count = inner.waiting.partition_point(|(at, _)| *at < tried_at);
-            inner.waiting.drain(..count).map(|(_, job)| job).collect()
+            if inner.connected > 0 {
+                return;
+            }
+            let count = inner
+                .waiting
+                .partition_point(|waiting| waiting.arrived_at < failed.tried_at);
+            inner.waiting.drain(..count).collect()
         };
-        for job in refused {
-            job.refuse(why.clone());
+        for waiting in refused {
+            waiting.job.refuse(failed.why.clone());
         }
+    }
+
+    /// Whether the desk is shut and nothing waits.
+    fn is_done(&self) -> bool {
+        let inner = self.lock();
+        inner.shut && inner.waiting.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
