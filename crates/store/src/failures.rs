@@ -110,7 +110,7 @@ impl<E: Ord + Copy> Failures<E> {
             .or_insert(sum);
     }
 
-    /// Whether nothing has failed.
+    /// Returns whether nothing has failed.
     pub fn is_empty(&self) -> bool {
         self.sums.is_empty()
     }

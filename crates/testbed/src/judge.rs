@@ -94,7 +94,7 @@ pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
     if most <= cap {
         return Ok(());
     }
-    // The arrivals that were here when one more came than may be, for whoever looks for the cause.
+    // The arrivals that were here when one more came than may be, to show the cause.
     let here_with = |last: &Arrival| -> Vec<&Arrival> {
         let is_here = |other: &&Arrival| {
             other.at <= last.at && other.left_at.is_none_or(|left_at| left_at > last.at)

@@ -41,7 +41,7 @@ pub(crate) fn of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     })
 }
 
-/// Whether a process has the socket with these ends. Asks the socket itself, by a copy of its descriptor: the system's
+/// Returns whether a process has the socket with these ends. Asks the socket itself, by a copy of its descriptor: the system's
 /// table of all connections (`/proc/net/tcp`) takes seconds to read when many tests run at once.
 fn holds(pid: u32, theirs: SocketAddr, ours: SocketAddr) -> io::Result<bool> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw);

@@ -76,7 +76,7 @@ impl Holdings {
         }
     }
 
-    /// Whether this node owns the tenure's shard, and has done so without interruption.
+    /// Returns whether this node still owns the shard as it did under this tenure.
     pub(super) fn is_current(&self, tenure: Tenure) -> bool {
         let inner = self.lock();
         let epoch = inner.epochs[usize::from(tenure.shard.number())];

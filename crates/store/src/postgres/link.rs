@@ -338,12 +338,12 @@ impl Connector {
         }
     }
 
-    /// Whether the last attempt to connect failed.
+    /// Returns whether the last attempt to connect failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failures > 0
     }
 
-    /// Whether there is a connection that is usable as far as is known.
+    /// Returns whether there is a connection that is not known to be closed.
     pub(super) fn is_connected(&self) -> bool {
         self.link.as_ref().is_some_and(|link| !link.is_closed())
     }

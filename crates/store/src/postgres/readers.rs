@@ -415,7 +415,7 @@ impl Desk {
         }
     }
 
-    /// Whether the desk is shut and nothing waits.
+    /// Returns whether the desk is shut and nothing waits.
     fn is_done(&self) -> bool {
         let inner = self.lock();
         inner.shut && inner.waiting.is_empty()
