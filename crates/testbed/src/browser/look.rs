@@ -1,7 +1,7 @@
 //! How a page is looked at: how wide, in which colours, with or without script; what it looks like; and who could not use it.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::page::{Page, text};
 use super::{AXE_VARIABLE, named_by};
@@ -103,21 +103,39 @@ impl Page {
         bytes.expect("the browser writes base64")
     }
 
-    /// What axe-core finds wrong with it. Runs in a world of its own, so the page neither sees it nor forbids it.
+    /// Runs all rules of axe-core on the page, and returns the violations.
     pub async fn axe(&self) -> Vec<Violation> {
-        let file = named_by(AXE_VARIABLE);
-        let source = std::fs::read_to_string(&file);
-        let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.run_axe(json!({})).await
+    }
+
+    /// Runs the rule of axe-core about colours alone: for a page of which only the colours have changed.
+    pub async fn axe_colours(&self) -> Vec<Violation> {
+        self.run_axe(json!({"runOnly": ["color-contrast"]})).await
+    }
+
+    /// Runs axe-core in a world of its own, so the page neither sees it nor forbids it.
+    async fn run_axe(&self, mut options: Value) -> Vec<Violation> {
         let world = json!({"frameId": self.frame, "worldName": "axe"});
         let world = self.call("Page.createIsolatedWorld", world).await;
         let world = world["executionContextId"].as_i64();
-        self.evaluate(&format!("{source};true"), world)
-            .await
-            .expect("axe-core can be read");
-        let run = "axe.run(document, {resultTypes: ['violations'], preload: false}).then(found => \
-                   found.violations.map(({id, help, nodes}) => ({id, help, nodes: nodes.map(node => \
-                   node.target.join(' ') + ': ' + node.html + ' ' + node.failureSummary)})))";
-        let found = self.evaluate(run, world).await.expect("axe-core runs");
+        // A page keeps its world until another page is opened.
+        let loaded = self.evaluate("typeof axe !== 'undefined'", world).await;
+        if loaded.expect("a script can be run") == false {
+            let file = named_by(AXE_VARIABLE);
+            let source = std::fs::read_to_string(&file);
+            let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            self.evaluate(&format!("{source};true"), world)
+                .await
+                .expect("axe-core can be read");
+        }
+        options["resultTypes"] = json!(["violations"]);
+        options["preload"] = json!(false);
+        let run = format!(
+            "axe.run(document, {options}).then(found => \
+             found.violations.map(({{id, help, nodes}}) => ({{id, help, nodes: nodes.map(node => \
+             node.target.join(' ') + ': ' + node.html + ' ' + node.failureSummary)}})))"
+        );
+        let found = self.evaluate(&run, world).await.expect("axe-core runs");
         let found = found.as_array().expect("a list of violations").iter();
         found
             .map(|violation| Violation {

@@ -1,14 +1,7 @@
 //! What holds of every page.
 
-use posthaste_testbed::browser::{Look, Page};
+use posthaste_testbed::browser::{Look, Page, Violation};
 use serde_json::Value;
-
-/// The looks in which everybody must be able to use a page.
-const LOOKS: [(&str, Look); 3] = [
-    ("light", Look::WIDE),
-    ("dark", Look::DARK),
-    ("narrow", Look::NARROW),
-];
 
 /// How often a page that changes under the hands is begun again.
 const TRIES: usize = 10;
@@ -33,11 +26,16 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
     if page.ask("document.title").await == "" {
         faults.push("it has no title".to_owned());
     }
-    for (name, look) in LOOKS {
-        page.emulate(look).await;
-        let violations = page.axe().await.into_iter();
-        faults.extend(violations.map(|violation| format!("{name}: {violation:#?}")));
-    }
+    let mut add = |look: &str, violations: Vec<Violation>| {
+        let violations = violations.into_iter();
+        faults.extend(violations.map(|violation| format!("{look}: {violation:#?}")));
+    };
+    page.emulate(Look::WIDE).await;
+    add("light", page.axe().await);
+    page.emulate(Look::DARK).await;
+    add("dark", page.axe_colours().await);
+    page.emulate(Look::NARROW).await;
+    add("narrow", page.axe().await);
     for look in [Look::WIDE, Look::HALF, Look::NARROW] {
         page.emulate(look).await;
         let wide = page.ask("document.documentElement.scrollWidth").await;
