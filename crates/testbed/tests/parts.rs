@@ -134,12 +134,12 @@ fn a_wire_that_refuses_closes_only_what_is_new() {
 
 #[test]
 fn a_database_is_there_for_one_test() {
-    let database = Database::fresh();
+    let database = Database::with_schema();
     database.query("CREATE TABLE words (word text)");
     database.query("INSERT INTO words VALUES ('hello'), (NULL)");
     let words = database.query("SELECT word FROM words");
     assert_eq!(words, [[Some("hello".to_owned())], [None]]);
-    let other = Database::fresh();
+    let other = Database::with_schema();
     let ours = format!(
         "SELECT count(*) FROM pg_database WHERE datname = '{}'",
         name(&database)
@@ -156,7 +156,7 @@ fn name(database: &Database) -> String {
 
 #[test]
 fn a_database_is_reached_through_a_wire() {
-    let database = Database::fresh();
+    let database = Database::with_schema();
     let wire = Wire::to(database.address());
     let through = database.url_through(&wire);
     assert!(through.contains(&wire.address().to_string()), "{through}");

@@ -90,7 +90,7 @@ fn said(output: &Output) -> (Option<i32>, String, String) {
 async fn killed_in_the_middle_it_goes_on_and_counts_the_same() {
     let directory = tempfile::tempdir().expect("a directory");
     let from = filled(directory.path(), EVENTS).await;
-    let database = Database::fresh();
+    let database = Database::empty();
     for wanted in ["events: 2", "events: 6,", "events: 12,"] {
         let mut killed = copy(&from, &database.url(), &[])
             .stderr(Stdio::piped())
@@ -141,7 +141,7 @@ async fn killed_in_the_middle_it_goes_on_and_counts_the_same() {
 async fn the_key_is_placed_for_all_nodes_and_wrong_usage_is_told() {
     let directory = tempfile::tempdir().expect("a directory");
     let from = filled(directory.path(), 10).await;
-    let database = Database::fresh();
+    let database = Database::empty();
     let key = directory.path().join("posthaste.db.key");
     let missing = copy(&from, &database.url(), &["--place-key", "nowhere.key"])
         .output()

@@ -95,6 +95,7 @@ pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wi
 pub(crate) use fault::Fault;
 pub(crate) use link::Given;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
+pub use schema::schema_sql;
 pub use session::Session;
 pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
 pub use store::PostgresStore;

@@ -12,6 +12,16 @@ pub(super) const STEPS: [&str; FORMAT as usize] = [
     include_str!("third.sql"),
 ];
 
+/// Returns the SQL that gives an empty database the newest format. Tests prepare a database with it, of which each test
+/// gets a copy; a store migrates its database itself.
+pub fn schema_sql() -> String {
+    let set_format = format!(
+        "UPDATE meta SET value = {FORMAT} WHERE name = '{}'",
+        meta::FORMAT
+    );
+    format!("{};\n{set_format}", STEPS.join(";\n"))
+}
+
 /// Locks that belong to no row. Stored functions name the first too.
 pub(super) mod lock {
     /// The directory: shared by whoever relies on it, exclusive to whoever changes it.

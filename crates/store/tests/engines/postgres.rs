@@ -1,7 +1,6 @@
 //! PostgreSQL: a database for each test, gone when the test is over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use posthaste_core::cluster::Shard;
@@ -13,9 +12,6 @@ use posthaste_store::postgres::{
 use posthaste_store::{Change, Done, HandOver, Orders, Store, StoreSettings};
 use posthaste_store_testing::contract::Harness;
 use serde_json::Value;
-
-/// Where tests find a server on which they may make databases.
-const SERVER: &str = "POSTHASTE_TEST_POSTGRES";
 
 /// Opens sockets, without TLS.
 pub(crate) struct PlainDial;
@@ -54,36 +50,34 @@ impl Orders for NoOrders {
     }
 }
 
-/// A database of its own on the server that tests are given.
+/// A database of the test's own, with the methods that tests of the store use.
 pub(crate) struct Database {
-    server: ServerUrl,
-    name: String,
+    inner: posthaste_testbed::Database,
 }
 
 impl Database {
-    /// Makes one.
+    /// Makes one with the newest schema.
     pub(crate) fn create() -> Database {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let server = std::env::var(SERVER).unwrap_or_else(|_| {
-            panic!("{SERVER} must name a PostgreSQL server for tests: run scripts/test, or set it to a URL like postgres://postgres@127.0.0.1:5432/postgres")
-        });
-        let server: ServerUrl = server.parse().expect("a PostgreSQL URL");
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("posthaste_test_{}_{number}", std::process::id());
-        let database = Database { server, name };
-        database.drop_it();
-        database.on_server(&format!("CREATE DATABASE {}", database.name));
-        database
+        let inner = posthaste_testbed::Database::with_schema();
+        Database { inner }
     }
 
-    /// Where it is.
+    /// Makes an empty one.
+    pub(crate) fn create_empty() -> Database {
+        let inner = posthaste_testbed::Database::empty();
+        Database { inner }
+    }
+
+    /// Its URL.
     pub(crate) fn url(&self) -> ServerUrl {
-        self.server.clone().with_database(&self.name)
+        self.inner.url().parse().expect("a PostgreSQL URL")
     }
 
-    /// Runs SQL in it, as somebody else would, and answers with the first column of its rows.
+    /// Runs SQL in it over another connection, and returns the first column of the rows.
     pub(crate) fn run(&self, sql: &str) -> Vec<String> {
-        simple_query(&self.url(), sql)
+        let rows = self.inner.query(sql).into_iter();
+        rows.map(|row| row.into_iter().next().flatten().unwrap_or_default())
+            .collect()
     }
 
     /// Begins a transaction, and leaves it open.
@@ -117,17 +111,6 @@ impl Database {
         begins.recv().expect("it begins");
         Held { finish, thread }
     }
-
-    fn on_server(&self, sql: &str) {
-        simple_query(&self.server, sql);
-    }
-
-    fn drop_it(&self) {
-        self.on_server(&format!(
-            "DROP DATABASE IF EXISTS {} WITH (FORCE)",
-            self.name
-        ));
-    }
 }
 
 /// A transaction that somebody has begun.
@@ -142,46 +125,6 @@ impl Held {
         self.finish.send(()).expect("it waits");
         self.thread.join().expect("it commits");
     }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        self.drop_it();
-    }
-}
-
-/// Runs SQL on a thread of its own, since whoever asks may be on a runtime.
-fn simple_query(url: &ServerUrl, sql: &str) -> Vec<String> {
-    let (url, sql) = (url.clone(), sql.to_owned());
-    let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
-            let wire = PlainDial.dial(&url.places()[0], url.tls()).await;
-            let wire = wire.expect("the server is there");
-            let mut config = tokio_postgres::Config::new();
-            config.user(url.user()).dbname(url.database());
-            if let Some(password) = std::env::var_os("PGPASSWORD") {
-                config.password(password.as_encoded_bytes());
-            }
-            let raw = config.connect_raw(wire, tokio_postgres::NoTls).await;
-            let (client, connection) = raw.expect("the server lets us in");
-            let pump = tokio::spawn(connection);
-            let messages = client.simple_query(&sql).await.expect("SQL");
-            drop(client);
-            pump.await.expect("it ends").expect("in peace");
-            let mut rows = Vec::new();
-            for message in messages {
-                if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
-                    rows.push(row.get(0).unwrap_or_default().to_owned());
-                }
-            }
-            rows
-        })
-    });
-    thread.join().expect("SQL runs")
 }
 
 /// A database that goes when the test is over.

@@ -22,7 +22,7 @@ fn refusal(url: ServerUrl) -> OpenError {
 
 #[test]
 fn nodes_that_start_at_once_share_one_new_database() {
-    let database = Database::create();
+    let database = Database::create_empty();
     let nodes: Vec<_> = std::thread::scope(|scope| {
         let starts: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| open(database.url()).expect("it opens")))
@@ -46,9 +46,9 @@ fn layout(database: &Database) -> Vec<String> {
 
 #[test]
 fn an_older_format_is_brought_up_with_everything_in_it() {
-    let new = Database::create();
+    let new = Database::create_empty();
     drop(node(&new, 1));
-    let database = Database::create();
+    let database = Database::create_empty();
     database.run(include_str!("../../src/postgres/first.sql"));
     // A day's partition that was made before its parent had all its indexes.
     database.run(
@@ -81,7 +81,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
 
 #[test]
 fn the_operator_is_told_what_to_do() {
-    let database = Database::create();
+    let database = Database::create_empty();
     let url = database.url();
     let nowhere = Place::Unix {
         path: "/nowhere/.s.PGSQL.5432".into(),
@@ -105,7 +105,7 @@ fn the_operator_is_told_what_to_do() {
 
 #[test]
 fn tables_of_another_program_are_left_alone() {
-    let database = Database::create();
+    let database = Database::create_empty();
     database.run("CREATE TABLE events (what text)");
     let error = refusal(database.url());
     assert!(

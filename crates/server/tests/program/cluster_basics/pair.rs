@@ -29,7 +29,7 @@ impl Pair {
     }
 
     pub(crate) async fn with(roles: [&str; 2], arguments: &[&str]) -> Pair {
-        let database = Database::fresh();
+        let database = Database::with_schema();
         let home = tempfile::tempdir().expect("a directory");
         let start = |role: &str| {
             let launch = launch(&database, &home).role(role).with(arguments);

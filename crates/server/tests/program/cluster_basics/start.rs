@@ -35,7 +35,7 @@ fn a_database_that_is_not_there_is_named_and_its_password_is_not() {
 
 #[test]
 fn a_database_that_does_not_exist_is_named() {
-    let database = Database::fresh();
+    let database = Database::empty();
     let store = format!("{}_missing", database.url());
     let serve = ["serve", "--store", &store, "--listen", "127.0.0.1:0"];
     let (code, said) = failing(&serve);
@@ -88,7 +88,7 @@ fn keyless(database: &Database, home: &TempDir) -> Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_first_starts_one_makes_the_admin_key() {
-    let database = Database::fresh();
+    let database = Database::empty();
     let home = tempfile::tempdir().expect("a directory");
     let nodes: Vec<Node> = std::thread::scope(|scope| {
         let starting = [(); 3].map(|()| scope.spawn(|| keyless(&database, &home)));
@@ -118,7 +118,7 @@ async fn without_a_configured_master_key_nodes_share_one() {
 
 #[test]
 fn a_node_with_another_master_key_does_not_begin() {
-    let database = Database::fresh();
+    let database = Database::empty();
     let home = tempfile::tempdir().expect("a directory");
     let key = |name: &str, letter: &str| {
         let path = home.path().join(name);

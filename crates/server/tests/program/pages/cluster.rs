@@ -32,7 +32,7 @@ fn owns_the_last(database: &Database, node: &Node) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_is_live_wherever_it_is_served() {
-    let database = Database::fresh();
+    let database = Database::with_schema();
     let home = tempfile::tempdir().expect("a directory");
     let program = env!("CARGO_BIN_EXE_posthaste");
     let launch = Launch::new(program, &database.url(), home.path());

@@ -29,7 +29,7 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// None yet, on a database of its own.
     pub(crate) fn new(lease: &str) -> Fleet {
-        Fleet::on(Database::fresh(), lease)
+        Fleet::on(Database::with_schema(), lease)
     }
 
     /// None yet, on this database.

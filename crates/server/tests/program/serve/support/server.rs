@@ -48,7 +48,9 @@ impl Server {
 
     fn start_on(disk: Disk, directory: &Path, arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        let database = module_path!().contains(ON_POSTGRES).then(Database::fresh);
+        let database = module_path!()
+            .contains(ON_POSTGRES)
+            .then(Database::with_schema);
         let node = launch(disk, directory, database.as_ref(), &arguments);
         Server {
             address: node.address.clone(),
