@@ -14,13 +14,13 @@ fn all_clean(seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn clusters_0_to_200_keep_every_promise() {
-    all_clean(0..200);
+fn clusters_0_to_120_keep_every_promise() {
+    all_clean(0..120);
 }
 
 #[test]
-fn clusters_200_to_400_keep_every_promise() {
-    all_clean(200..400);
+fn clusters_120_to_240_keep_every_promise() {
+    all_clean(120..240);
 }
 
 #[test]

@@ -20,40 +20,40 @@ fn the_model_agrees_with_itself() {
 
 #[test]
 fn sqlite_agrees_with_the_model() {
-    assert_agree(0..25, SqliteHarness::in_memory);
+    assert_agree(0..15, SqliteHarness::in_memory);
 }
 
 #[test]
 fn sqlite_agrees_with_the_model_for_other_seeds() {
-    assert_agree(25..50, SqliteHarness::in_memory);
+    assert_agree(15..30, SqliteHarness::in_memory);
 }
 
 #[test]
 fn sqlite_agrees_with_the_model_for_more_seeds() {
-    assert_agree(50..75, SqliteHarness::in_memory);
+    assert_agree(30..45, SqliteHarness::in_memory);
 }
 
 #[test]
 fn sqlite_agrees_with_the_model_for_the_last_seeds() {
-    assert_agree(75..100, SqliteHarness::in_memory);
+    assert_agree(45..60, SqliteHarness::in_memory);
 }
 
 #[test]
 fn postgres_agrees_with_the_model() {
-    assert_agree(0..6, PostgresHarness::new);
+    assert_agree(0..4, PostgresHarness::new);
 }
 
 #[test]
 fn postgres_agrees_with_the_model_for_other_seeds() {
-    assert_agree(6..12, PostgresHarness::new);
+    assert_agree(4..8, PostgresHarness::new);
 }
 
 #[test]
 fn postgres_agrees_with_the_model_for_more_seeds() {
-    assert_agree(12..18, PostgresHarness::new);
+    assert_agree(8..12, PostgresHarness::new);
 }
 
 #[test]
 fn postgres_agrees_with_the_model_for_the_last_seeds() {
-    assert_agree(18..24, PostgresHarness::new);
+    assert_agree(12..16, PostgresHarness::new);
 }

@@ -25,11 +25,13 @@ use posthaste_core::dice::Dice;
 use super::{Harness, ModelHarness, block_on};
 use operation::Script;
 use side::Side;
+use view::Extent;
 
 /// How many operations one seed makes.
 const STEPS: usize = 300;
-/// Everything is compared each time so many operations have been done.
+/// Everything is compared each time so many operations have been done. Divides [`STEPS`], so also at the end.
 const VIEW_EVERY: usize = 50;
+const _: () = assert!(STEPS.is_multiple_of(VIEW_EVERY), "the end is compared");
 /// How many operations are told when something differs.
 const TOLD: usize = 12;
 /// Names the one seed to run.
@@ -123,10 +125,14 @@ async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(),
         if said != heard {
             return Err(difference(said, heard));
         }
-        if step % VIEW_EVERY == 0 || step == STEPS {
+        if step % VIEW_EVERY == 0 {
             let dice = script.dice.split();
-            let seen = model.view(dice.clone(), keeps_figures).await;
-            let shown = engine.view(dice, keeps_figures).await;
+            let extent = match step {
+                STEPS => Extent::Everything,
+                _ => Extent::Lists,
+            };
+            let seen = model.view(dice.clone(), extent, keeps_figures).await;
+            let shown = engine.view(dice, extent, keeps_figures).await;
             if seen != shown {
                 return Err(difference(seen, shown));
             }

@@ -12,13 +12,32 @@ use posthaste_store::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
 
 /// Longer than any list here.
 const ENOUGH: usize = 100_000;
+/// One list in so many is read in short pages.
+const SHORT_PAGES_IN: u64 = 4;
+
+/// The parts of a store that a view reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Lists and counts.
+    Lists,
+    /// Also every event and every delivery one by one. What these show does not change between views except by growing.
+    Everything,
+}
 
 impl Side<'_> {
-    /// All of it as text, a thing to a line. The dice say how long pages are.
-    pub(super) async fn view(&mut self, mut dice: Dice, keeps_figures: bool) -> String {
+    /// Reads the store and returns it as text, a thing to a line. The dice choose the length of pages.
+    pub(super) async fn view(
+        &mut self,
+        mut dice: Dice,
+        extent: Extent,
+        keeps_figures: bool,
+    ) -> String {
         let mut view = String::new();
         let mut put = |text: String| writeln!(view, "{text}").expect("memory");
-        let mut limit = || dice.between(1, 40) as usize;
+        let mut limit = || match dice.between(1, SHORT_PAGES_IN) {
+            1 => dice.between(1, 20) as usize,
+            _ => dice.between(20, 200) as usize,
+        };
         let mut scopes = vec![Scope::Everything];
         put(self.tell(&all(limit(), |page| self.store.tenants(page)).await));
         let mut work = self.store.unfinished_work().await.expect("it reads");
@@ -67,17 +86,21 @@ impl Side<'_> {
             let anything = Search::default();
             for event in self.events(tenant, &anything, limit()).await {
                 put(self.tell(&event));
-                let content = self.store.content(event.event.id).await;
-                put(self.tell(&content));
+                if extent == Extent::Everything {
+                    let content = self.store.content(event.event.id).await;
+                    put(self.tell(&content));
+                }
             }
             let everything = self.deliveries(tenant, &anything, limit()).await;
             put(self.tell_sorted(&everything));
-            let mut attempts = Vec::new();
-            for stored in &everything {
-                let found = self.store.delivery(name(), stored.delivery.id()).await;
-                attempts.push(found);
+            if extent == Extent::Everything {
+                let mut attempts = Vec::new();
+                for stored in &everything {
+                    let found = self.store.delivery(name(), stored.delivery.id()).await;
+                    attempts.push(found);
+                }
+                put(self.tell_sorted(&attempts));
             }
-            put(self.tell_sorted(&attempts));
             for status in STATUSES {
                 let search = Search {
                     status: Some(status),
@@ -87,22 +110,24 @@ impl Side<'_> {
                 put(self.tell_sorted(&found));
             }
         }
-        for scope in scopes.into_iter().filter(|_| keeps_figures) {
-            put(self.figures(scope).await);
+        if keeps_figures {
+            put(self.figures(&scopes).await);
         }
         view
     }
 
-    /// What happened to a scope, and whether it is among those in which something went wrong.
-    async fn figures(&self, scope: Scope) -> String {
-        let mut told = Vec::new();
+    /// Reads the figures of each scope, and which of the scopes had failures.
+    async fn figures(&self, scopes: &[Scope]) -> String {
+        let mut figures = Vec::new();
         for width in Width::ALL {
-            let buckets = self.store.figures(scope.clone(), width, at(0)).await;
             let failing = self.store.failing_figures(width, at(0), ENOUGH).await;
-            let failing = failing.expect("it reads").into_iter();
-            let theirs: Vec<_> = failing.filter(|(it, _)| *it == scope).collect();
-            told.push((buckets, theirs));
+            let failing = failing.expect("it reads");
+            for scope in scopes {
+                let buckets = self.store.figures(scope.clone(), width, at(0)).await;
+                let theirs = failing.iter().filter(|(it, _)| it == scope);
+                figures.push((buckets, theirs.cloned().collect::<Vec<_>>()));
+            }
         }
-        self.tell(&told)
+        self.tell(&figures)
     }
 }
