@@ -1,6 +1,6 @@
 //! The words, and every form in which they could turn up.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE, Engine};
@@ -143,21 +143,20 @@ impl Canaries {
     /// One walk over the place, however many words there are: stores and logs are large.
     pub(crate) fn found_in(&self, place: &[u8], kinds: &[Kind]) -> Vec<String> {
         let wanted = self.all.iter().filter(|one| kinds.contains(&one.kind));
-        let mut forms: HashMap<[u8; 4], Vec<(&str, &Form)>> = HashMap::new();
+        let begin_of = |bytes: &[u8]| {
+            let begin: [u8; 2] = [bytes[0], bytes[1]].map(|byte| byte.to_ascii_lowercase());
+            usize::from(u16::from_le_bytes(begin))
+        };
+        // By their first two bytes: a table, since it is asked at each byte of the place.
+        let mut forms: Vec<Vec<(&str, &Form)>> = vec![Vec::new(); 1 << 16];
         for canary in wanted {
             for form in &canary.forms {
-                let begin = form.bytes.first_chunk().expect("long enough");
-                let begin = begin.map(|byte: u8| byte.to_ascii_lowercase());
-                forms.entry(begin).or_default().push((&canary.name, form));
+                forms[begin_of(&form.bytes)].push((&canary.name, form));
             }
         }
         let mut found = BTreeMap::new();
-        for at in 0..place.len() {
-            let Some(begin) = place[at..].first_chunk() else {
-                break;
-            };
-            let begin = begin.map(|byte: u8| byte.to_ascii_lowercase());
-            for (name, form) in forms.get(&begin).into_iter().flatten() {
+        for (at, begin) in place.windows(2).enumerate() {
+            for (name, form) in &forms[begin_of(begin)] {
                 if form.is_at(&place[at..]) {
                     let from = at.saturating_sub(120);
                     let around = &place[from..(at + form.bytes.len() + 60).min(place.len())];

@@ -186,7 +186,7 @@ const A_DAY: u64 = 9_600;
 
 #[test]
 fn the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days() {
-    for (tenants, days) in [(1, 2), (20, 2), (20, 8), (400, 2), (400, 8)] {
+    for (tenants, days) in [(1, 2), (20, 2), (400, 2), (400, 8)] {
         // Half of them keep everything for longer than the others; everybody empties events before they go.
         let kept: Vec<Kept> = (0..tenants)
             .map(|no| {
